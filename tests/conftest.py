@@ -1,0 +1,17 @@
+"""Strictness for the whole suite, set before jax starts."""
+
+import os
+
+os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
+
+import jax
+import pytest
+
+jax.config.update('jax_num_cpu_devices', 8)
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+
+@pytest.fixture
+def key():
+  return jax.random.key(0)
