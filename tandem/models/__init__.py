@@ -1,0 +1,1 @@
+"""The network, its cache, its weights, and log-probs of given tokens."""

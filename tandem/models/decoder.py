@@ -1,0 +1,314 @@
+"""The decoder: Qwen3, Qwen2.5, Llama 3 and SmolLM2 are settings of one network.
+
+NNX writes the network, plain pytrees run it. Outside this file there are
+`params` (nested dicts of arrays, layers stacked on a leading axis), and
+
+  init_params(key, cfg)               -> params
+  hidden(params, cfg, ids)            -> [N, S, D]: scan over layers, to train
+  logits_of(params, cfg, hidden)      -> [..., V]
+  apply(params, cfg, ids)             -> [N, S, V]: both, for small shapes
+  decode_params(params, cfg, dtype)   -> params with a list of layers, to decode
+  prefill(params, cfg, ids)           -> keys and values of the prompts
+  decode_step(params, cfg, cache, ids, slots) -> hidden, cache
+
+Nothing here knows of devices: `constrain(x, name)` is the one hook.
+"""
+
+import functools
+from typing import Any, Callable
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem import types
+from tandem.models import cache as cache_lib
+
+Params = dict[str, Any]
+Constrain = Callable[[jax.Array, str], jax.Array]
+REMAT = ('none', 'block', 'dots')
+
+
+def _unconstrained(x: jax.Array, name: str) -> jax.Array:
+  del name
+  return x
+
+
+def _rms(x: jax.Array, scale: jax.Array, eps: float) -> jax.Array:
+  """Root-mean-square norm over the last axis, in float32."""
+  wide = x.astype(jnp.float32)
+  wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + eps)
+  scale = scale.reshape((1,) * (x.ndim - 1) + scale.shape)
+  return wide.astype(x.dtype) * scale.astype(x.dtype)
+
+
+def rotary_frequencies(cfg: types.ModelConfig) -> np.ndarray:
+  """Inverse wavelengths [H/2] float32, rescaled as Llama 3 where configured.
+
+  Source: transformers' `llama3` rope type: low frequencies are divided by
+  `factor`, high ones kept, and those between mixed linearly in the number of
+  rotations over the original context.
+  """
+  half = cfg.head_dim // 2
+  exponent = np.arange(half, dtype=np.float32) / np.float32(half)
+  freq = (1.0 / np.float32(cfg.rope_theta) ** exponent).astype(np.float32)
+  scaling = cfg.rope_scaling
+  if scaling is None:
+    return freq
+  turns = scaling.original_max_position * freq / (2 * np.pi)
+  low, high = scaling.low_freq_factor, scaling.high_freq_factor
+  keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
+  return (keep * freq + (1 - keep) * freq / scaling.factor).astype(np.float32)
+
+
+def _rotate(x: jax.Array, positions: jax.Array, freq: np.ndarray) -> jax.Array:
+  """Rotates pairs (i, i + H/2) of x [N, S, heads, H] by position [N, S]."""
+  # Float32 throughout: bfloat16 cannot tell position 257 from 256.
+  angle = positions[:, :, None].astype(jnp.float32) * freq[None, None]
+  cos, sin = jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
+  a, b = jnp.split(x.astype(jnp.float32), 2, -1)
+  turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+  return turned.astype(x.dtype)
+
+
+class Block(nnx.Module):
+  """Pre-norm attention and gated MLP.
+
+  `attend(q [N,S,Q,H], k [N,S,K,H], v [N,S,K,H]) -> ([N,S,Q,H], aux)` is given
+  by the caller, which so decides between training, prefill and cache.
+  """
+
+  def __init__(self, cfg: types.ModelConfig, *, rngs: nnx.Rngs):
+    self.cfg = cfg
+    d, f, h = cfg.dim, cfg.hidden, cfg.head_dim
+    heads, kv = cfg.num_heads, cfg.num_kv_heads
+    # Residual branches start small, so that depth does not grow the stream.
+    depth = (2 * cfg.num_layers) ** -0.5
+
+    def normal(shape, fan_in, gain=1.0):
+      draw = jax.random.normal(rngs.params(), shape, jnp.float32)
+      return nnx.Param(draw * (gain * fan_in**-0.5))
+
+    ones = lambda size: nnx.Param(jnp.ones(size, jnp.float32))
+    zeros = lambda *shape: nnx.Param(jnp.zeros(shape, jnp.float32))
+    self.attn_norm, self.mlp_norm = ones(d), ones(d)
+    self.q = normal((d, heads, h), d)
+    self.k = normal((d, kv, h), d)
+    self.v = normal((d, kv, h), d)
+    self.o = normal((heads, h, d), heads * h, depth)
+    self.gate = normal((d, f), d)
+    self.up = normal((d, f), d)
+    self.down = normal((f, d), f, depth)
+    if cfg.qk_norm:
+      self.q_norm, self.k_norm = ones(h), ones(h)
+    if cfg.qkv_bias:
+      self.q_bias = zeros(heads, h)
+      self.k_bias, self.v_bias = zeros(kv, h), zeros(kv, h)
+
+  def __call__(self, x, positions, attend):
+    cfg = self.cfg
+    with jax.named_scope('attention'):
+      y = _rms(x, self.attn_norm[...], cfg.norm_eps)
+      q = jnp.einsum('nsd,dqh->nsqh', y, self.q[...])
+      k = jnp.einsum('nsd,dkh->nskh', y, self.k[...])
+      v = jnp.einsum('nsd,dkh->nskh', y, self.v[...])
+      if cfg.qkv_bias:
+        q = q + self.q_bias[...][None, None]
+        k = k + self.k_bias[...][None, None]
+        v = v + self.v_bias[...][None, None]
+      if cfg.qk_norm:
+        q = _rms(q, self.q_norm[...], cfg.norm_eps)
+        k = _rms(k, self.k_norm[...], cfg.norm_eps)
+      freq = rotary_frequencies(cfg)
+      q, k = _rotate(q, positions, freq), _rotate(k, positions, freq)
+      y, aux = attend(q, k, v)
+      x = x + jnp.einsum('nsqh,qhd->nsd', y, self.o[...])
+    with jax.named_scope('mlp'):
+      y = _rms(x, self.mlp_norm[...], cfg.norm_eps)
+      y = jax.nn.silu(y @ self.gate[...]) * (y @ self.up[...])
+      return x + y @ self.down[...], aux
+
+
+class Decoder(nnx.Module):
+  """Embedding, Blocks whose every leaf leads with L, final norm, head."""
+
+  def __init__(self, cfg: types.ModelConfig, *, rngs: nnx.Rngs):
+    def normal(shape):
+      draw = jax.random.normal(rngs.params(), shape, jnp.float32)
+      return nnx.Param(draw * cfg.dim**-0.5)
+
+    self.embed = normal((cfg.vocab, cfg.dim))
+    keys = jax.random.split(rngs.params(), cfg.num_layers)
+    self.layers = jax.vmap(lambda key: Block(cfg, rngs=nnx.Rngs(key)))(keys)
+    self.final_norm = nnx.Param(jnp.ones(cfg.dim, jnp.float32))
+    if not cfg.tied:
+      self.head = normal((cfg.dim, cfg.vocab))
+
+
+@functools.cache
+def _block_graph(cfg: types.ModelConfig):
+  """The static part of a Block, from shapes alone."""
+  return nnx.graphdef(jax.eval_shape(lambda: Block(cfg, rngs=nnx.Rngs(0))))
+
+
+def _block(cfg: types.ModelConfig, layer: Params, dtype) -> Block:
+  layer = jax.tree.map(lambda a: a.astype(dtype), layer)
+  return nnx.merge(_block_graph(cfg), layer)
+
+
+def init_params(
+  key: jax.Array, cfg: types.ModelConfig, dtype=jnp.float32
+) -> Params:
+  """Random parameters; `key` is consumed."""
+  params = nnx.to_pure_dict(nnx.state(Decoder(cfg, rngs=nnx.Rngs(key))))
+  return jax.tree.map(lambda a: a.astype(dtype), params)
+
+
+def _causal(q, k, v):
+  """Causal attention over one unpadded-on-the-left sequence per row."""
+  return jax.nn.dot_product_attention(q, k, v, is_causal=True), (k, v)
+
+
+def _positions(ids: jax.Array) -> jax.Array:
+  return jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+
+
+def hidden(
+  params: Params,
+  cfg: types.ModelConfig,
+  ids: jax.Array,
+  *,
+  dtype=None,
+  remat: str = 'none',
+  constrain: Constrain = _unconstrained,
+) -> jax.Array:
+  """Hidden states after the final norm, by a scan over the stacked layers.
+
+  Rows start at position 0 and are padded on the right, so a causal mask is
+  all the masking there is: no real token ever sees a pad.
+
+  Args:
+    params: layers stacked.
+    cfg: the model.
+    ids: [N, S] int32.
+    dtype: of the computation; the parameters' own where None.
+    remat: `none`; `block` recomputes each block in the backward pass; `dots`
+      keeps the results of weight products only.
+    constrain: activation-sharding hook, called with names such as `btd`.
+
+  Returns:
+    [N, S, D] in dtype.
+
+  Raises:
+    ValueError: an unknown remat.
+  """
+  if remat not in REMAT:
+    raise ValueError(f'remat={remat!r} is unknown; one of {REMAT}.')
+  dtype = dtype or params['embed'].dtype
+  positions = _positions(ids)
+
+  def body(x, layer):
+    x, _ = _block(cfg, layer, dtype)(x, positions, _causal)
+    return constrain(x, 'btd'), None
+
+  if remat == 'block':
+    body = jax.checkpoint(body, prevent_cse=False)
+  elif remat == 'dots':
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    body = jax.checkpoint(body, policy=policy, prevent_cse=False)
+  x = constrain(params['embed'].astype(dtype)[ids], 'btd')
+  x, _ = jax.lax.scan(body, x, params['layers'])
+  return _rms(x, params['final_norm'], cfg.norm_eps)
+
+
+def head_matrix(params: Params, cfg: types.ModelConfig) -> jax.Array:
+  """The output projection [D, V]; the embedding's transpose when tied."""
+  return params['embed'].T if cfg.tied else params['head']
+
+
+def logits_of(
+  params: Params, cfg: types.ModelConfig, x: jax.Array
+) -> jax.Array:
+  """Float32 logits [..., V] of hidden states x [..., D]."""
+  spec, head = '...d,dv->...v', params.get('head')
+  if cfg.tied:
+    spec, head = '...d,vd->...v', params['embed']
+  return jnp.einsum(
+    spec, x, head.astype(x.dtype), preferred_element_type=jnp.float32
+  )
+
+
+def apply(
+  params: Params, cfg: types.ModelConfig, ids: jax.Array, **kwargs
+) -> jax.Array:
+  """Float32 logits [N, S, V] of ids [N, S]; for shapes where that is small."""
+  return logits_of(params, cfg, hidden(params, cfg, ids, **kwargs))
+
+
+def decode_params(params: Params, cfg: types.ModelConfig, dtype=None) -> Params:
+  """Stacked layers as a list of L trees, cast to dtype.
+
+  Made once per weight update and outside the decode program: slicing inside
+  the decode loop would be done again at every step.
+  """
+  cast = lambda a: a if dtype is None else a.astype(dtype)
+  params = jax.tree.map(cast, params)
+  layers = [
+    jax.tree.map(lambda a: a[i], params['layers'])  # noqa: B023, used at once
+    for i in range(cfg.num_layers)
+  ]
+  return params | {'layers': layers}
+
+
+def prefill(
+  params: Params, cfg: types.ModelConfig, ids: jax.Array
+) -> list[tuple[jax.Array, jax.Array]]:
+  """Per layer, keys and values [B, P, K, H] of right-padded prompts [B, P].
+
+  `params` are decode_params. The last block's output is unused, and the
+  compiler drops its work.
+  """
+  dtype = params['embed'].dtype
+  x, positions, kept = params['embed'][ids], _positions(ids), []
+  for layer in params['layers']:
+    x, kv = _block(cfg, layer, dtype)(x, positions, _causal)
+    kept.append(kv)
+  return kept
+
+
+def decode_step(
+  params: Params,
+  cfg: types.ModelConfig,
+  cache: cache_lib.Cache,
+  ids: jax.Array,
+  slots: jax.Array,
+) -> tuple[jax.Array, cache_lib.Cache]:
+  """Runs C tokens per row over the cache.
+
+  Args:
+    params: decode_params.
+    cfg: the model.
+    cache: written at `slots`, then read up to them.
+    ids: [N, C] int32.
+    slots: [N, C] int32 suffix slots; a token's position is its row's
+      prefix length plus its slot.
+
+  Returns:
+    Hidden states [N, C, D] after the final norm, and the cache.
+  """
+  dtype = params['embed'].dtype
+  group = ids.shape[0] // cache.prefix_lengths.shape[0]
+  start = jnp.repeat(cache.prefix_lengths, group)  # [N]
+  positions = start[:, None] + slots
+  x, layers = params['embed'][ids], []
+  for layer, kv in zip(params['layers'], cache.layers):
+
+    def attend(q, k, v, kv=kv):
+      kv = cache_lib.write(kv, k, v, slots)
+      return cache_lib.read(kv, q, cache.prefix_lengths, slots), kv
+
+    x, kv = _block(cfg, layer, dtype)(x, positions, attend)
+    layers.append(kv)
+  x = _rms(x, params['final_norm'], cfg.norm_eps)
+  return x, cache.replace(layers=tuple(layers))
