@@ -1,0 +1,73 @@
+"""The losses, by name. A config's `loss.variant` is a key of LOSSES."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tandem import types
+from tandem.losses import grpo
+from tandem.losses import tandem
+from tandem.losses import variant
+
+LOSSES = {
+  'grpo': grpo.VARIANT,
+  'tandem': tandem.VARIANT,
+}
+
+
+def get(variant_name: str) -> variant.Variant:
+  """The variant of that name; ValueError lists the names there are."""
+  if variant_name not in LOSSES:
+    raise ValueError(
+      f'loss.variant={variant_name!r} is unknown; use one of {sorted(LOSSES)}'
+    )
+  return LOSSES[variant_name]
+
+
+def make_config(variant_name: str, **fields: Any) -> Any:
+  """The variant's frozen config from keyword fields.
+
+  Raises:
+    ValueError: unknown variant or field (the legal ones are listed), or
+      settings that contradict each other.
+  """
+  config = get(variant_name).config
+  legal = [field.name for field in dataclasses.fields(config)]
+  unknown = sorted(set(fields) - set(legal))
+  if unknown:
+    raise ValueError(
+      f'loss fields {unknown} are unknown to variant {variant_name!r}; legal '
+      f'are {legal}'
+    )
+  return config(**fields)
+
+
+def update_counts(
+  objective: Any,
+  credit: types.Credit,
+  cfg: Any,
+  stats_shapes: dict[str, Any],
+) -> dict[str, jax.Array]:
+  """Each term's count over a whole update, before the first backward.
+
+  Counts do not depend on statistics, so zeros stand in for them; under jit
+  the sums that go with them are dead code.
+
+  Args:
+    objective: the variant's.
+    credit: of all rows of the update (N), not of a micro-batch.
+    cfg: the variant's config.
+    stats_shapes: {name: (N, T)} or anything with `.shape`, for the statistics
+      the objective reads.
+
+  Returns:
+    {term: scalar float32}.
+  """
+  zeros = {
+    name: jnp.zeros(getattr(shape, 'shape', shape), jnp.float32)
+    for name, shape in stats_shapes.items()
+  }
+  terms = objective(zeros, credit, cfg)
+  return {name: count for name, (_, count) in terms.items()}

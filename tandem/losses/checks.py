@@ -1,0 +1,67 @@
+"""Refusals shared by the variants: each says what, got, allowed and the fix."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from tandem import types
+
+
+def choice(field: str, value: Any, allowed: tuple) -> None:
+  """Raises ValueError unless `value` is one of `allowed`."""
+  if value not in allowed:
+    raise ValueError(f'{field}={value!r} is not allowed; use one of {allowed}')
+
+
+def between(field: str, value: float, low: float, high: float) -> None:
+  """Raises ValueError unless low <= value <= high (so never for NaN)."""
+  if not low <= value <= high:
+    raise ValueError(f'{field}={value!r} lies outside [{low}, {high}]')
+
+
+def idle(cfg: Any, field: str, reason: str) -> None:
+  """Raises ValueError where a field that would do nothing was set.
+
+  Args:
+    cfg: a variant's config.
+    field: the field that nothing reads under the other settings.
+    reason: what makes it idle, and how to wake it.
+  """
+  defaults = {f.name: f.default for f in dataclasses.fields(cfg)}
+  value = getattr(cfg, field)
+  if value != defaults[field]:
+    raise ValueError(
+      f'{field}={value!r} would have no effect: {reason}; or leave it at '
+      f'{defaults[field]!r}'
+    )
+
+
+def sampling_law(top_p: float, top_k: int | None) -> None:
+  """Raises ValueError where training would sample from a truncated law.
+
+  Log-probs are scored under the full tempered softmax; tokens drawn from less
+  than it have other probabilities, and every ratio would be wrong.
+  """
+  if top_p != 1 or (top_k is not None and top_k > 0):
+    raise ValueError(
+      f'top_p={top_p}, top_k={top_k} in training rollouts: losses score tokens '
+      'under the full law, so ratios would be off wherever mass was cut; set '
+      'top_p=1 and top_k=-1 (evaluation may truncate freely)'
+    )
+
+
+def score(batch: types.StepBatch, name: str) -> jax.Array:
+  """batch.scores[name], [N, T]; a missing one is named, never replaced."""
+  if name not in batch.scores:
+    raise ValueError(
+      f'the loss needs log-probs {name!r}, the batch has '
+      f'{sorted(batch.scores)}; run every scoring that the variant declares'
+    )
+  return batch.scores[name]
+
+
+def at_least(field: str, value: int, low: int) -> None:
+  """Raises ValueError unless value >= low."""
+  if value < low:
+    raise ValueError(f'{field}={value!r} must be at least {low}')
