@@ -1,0 +1,1 @@
+"""What is made of a run's files: numbers, curves and pages. Imports no jax."""
