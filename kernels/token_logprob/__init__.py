@@ -1,0 +1,1 @@
+"""Log-probs of given tokens, from hidden states and head, without logits."""
