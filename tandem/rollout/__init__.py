@@ -1,0 +1,1 @@
+"""Writing responses: sampling, turns, the lockstep loop and its definition."""

@@ -1,0 +1,259 @@
+"""What is drawn: the noise of a position, the law of a token, and the choice.
+
+The noise of a token is a function of its row's key and its position, and of
+nothing else: not of the batch row, the neighbours, padding, sharding, or how
+the batch was split. Rows come with one key each (`training.keys`); a stream
+constant and the position are folded in, and no key is ever split. Position
+counts emitted tokens of the episode, never cache slots.
+
+A token is the argmax of filtered, tempered logits plus Gumbel noise. Senior and
+junior read the same noise at a position; only one of the two samples is ever
+emitted, and (but for `strict_word`) its author is fixed before, so each token
+follows its author's law exactly.
+"""
+
+import dataclasses
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+
+# Streams under a row's key: a coin must not be made of a token's noise.
+_TOKEN_STREAM = 0
+_COIN_STREAM = 1
+
+_ONE_BITS = 0x3F800000  # float32 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+  """How a token is drawn from logits; hashable, so static under jit.
+
+  The order is temperature, top-k, top-p, each on what the one before left.
+
+  Attributes:
+    temperature: logits are divided by it; 0 is greedy, the first of the
+      largest logits for certain.
+    top_k: keep the k largest logits and all equal to the k-th; 0 is off, and
+      -1 is read as 0.
+    top_p: keep the smallest set of most likely ids whose mass reaches top_p,
+      and all as likely as its last; 1 is off.
+
+  Raises:
+    ValueError: a negative or infinite temperature, top_k below -1, top_p
+      outside (0, 1].
+  """
+
+  temperature: float = 1.0
+  top_k: int = 0
+  top_p: float = 1.0
+
+  def __post_init__(self):
+    if not (math.isfinite(self.temperature) and self.temperature >= 0):
+      raise ValueError(
+        f'sampling.temperature={self.temperature} must be finite and at least '
+        '0; 0 is greedy, 1 the model as it is.'
+      )
+    if self.top_k < -1:
+      raise ValueError(
+        f'sampling.top_k={self.top_k} must be a count of ids to keep; 0 or -1 '
+        'keeps all.'
+      )
+    if not 0 < self.top_p <= 1:
+      raise ValueError(
+        f'sampling.top_p={self.top_p} must be in (0, 1]; 1 keeps all ids. For '
+        'greedy choice set temperature to 0.'
+      )
+    # One spelling of "off", so that equal laws are equal and compile once.
+    object.__setattr__(self, 'top_k', max(self.top_k, 0))
+
+  @property
+  def greedy(self) -> bool:
+    """True where the choice reads no noise."""
+    return self.temperature == 0
+
+  @property
+  def full_law(self) -> bool:
+    """True where every id keeps a positive probability; training needs it."""
+    return not self.greedy and self.top_k == 0 and self.top_p == 1
+
+
+def _fold(row_keys, stream, position):
+  """[N] keys of one stream at one position per row."""
+  chex.assert_rank([row_keys, position], 1)
+  chex.assert_equal_shape([row_keys, position])
+  implementation = str(jax.random.key_impl(row_keys))
+  if implementation != 'threefry2x32':
+    # `rbg` under vmap draws for the whole batch from its first key.
+    raise ValueError(
+      f'row keys are of the {implementation} generator, whose draws under vmap '
+      'depend on the batch; make them with '
+      "jax.random.key(seed, impl='threefry2x32')."
+    )
+
+  def one(key, t):
+    return jax.random.fold_in(jax.random.fold_in(key, stream), t)
+
+  return jax.vmap(one)(row_keys, position)
+
+
+def token_noise(
+  row_keys: jax.Array, position: jax.Array, vocab: int
+) -> jax.Array:
+  """Standard Gumbel noise of one position per row.
+
+    u = (bits + 1/2) / 2^32,   noise = -log(-log(1 - u))
+
+  The largest values, which decide who wins, come from u near 0, where a
+  float32 keeps all 32 bits. `jax.random.gumbel` takes them from u near 1, in
+  steps of 2^-23: an id less likely than about 1e-7 is then hardly ever drawn,
+  and a vocabulary of 150,000 often ties at the top. Always finite.
+
+  Args:
+    row_keys: [N] typed threefry keys, one per row; folded, not consumed.
+    position: [N] int32. Emitted tokens of the episode before this one.
+    vocab: V.
+
+  Returns:
+    [N, V] float32.
+
+  Raises:
+    ValueError: keys of a generator whose draws depend on the batch.
+  """
+  keys = _fold(row_keys, _TOKEN_STREAM, position)
+  bits = jax.vmap(lambda key: jax.random.bits(key, (vocab,), jnp.uint32))(keys)
+  uniform = (bits.astype(jnp.float32) + 0.5) * 2.0**-32
+  # The top bits round up to 1, which would give minus infinity.
+  uniform = jnp.minimum(uniform, 1 - 2.0**-24)
+  return -jnp.log(-jnp.log1p(-uniform))
+
+
+def coins(row_keys: jax.Array, position: jax.Array, p: float) -> jax.Array:
+  """One Bernoulli(p) of one position per row, in a stream of its own.
+
+  Args:
+    row_keys: [N] typed threefry keys, one per row; folded, not consumed.
+    position: [N] int32. The position whose author the coin may name.
+    p: chance of True (senior); 0 and 1 are certain.
+
+  Returns:
+    [N] bool.
+
+  Raises:
+    ValueError: keys of a generator whose draws depend on the batch.
+  """
+  keys = _fold(row_keys, _COIN_STREAM, position)
+  return jax.vmap(lambda key: jax.random.bernoulli(key, p))(keys)
+
+
+def _keep_top_k(logits, k):
+  """-inf on all below the k-th largest; ids tied with it stay."""
+  if k >= logits.shape[-1]:
+    return logits
+  kth = jax.lax.top_k(logits, k)[0][..., -1:]
+  return jnp.where(logits < kth, -jnp.inf, logits)
+
+
+def _keep_top_p(logits, top_p):
+  """-inf outside the nucleus: ids with mass `top_p` or more above them.
+
+  No sort: mass strictly above a threshold falls as the threshold rises, so the
+  smallest threshold with less than `top_p` above it is found by halving, over
+  the bit patterns of non-negative floats, which order as the floats do. That is
+  exact in 30 sums, and cuts between equal probabilities nowhere.
+  """
+  probs = jax.nn.softmax(logits, axis=-1)
+
+  def halve(_, bounds):
+    below, enough = bounds  # only above `enough` is there less than top_p
+    middle = (below + enough) // 2
+    threshold = jax.lax.bitcast_convert_type(middle, jnp.float32)
+    mass = jnp.sum(jnp.where(probs > threshold, probs, 0), -1, keepdims=True)
+    fits = mass < top_p
+    return jnp.where(fits, below, middle), jnp.where(fits, middle, enough)
+
+  rows = logits.shape[:-1] + (1,)
+  # Nothing lies above 1, and all the mass lies above 0; `middle` stays at
+  # `below` once the two are neighbours.
+  below = jnp.zeros(rows, jnp.int32)
+  enough = jnp.full(rows, _ONE_BITS, jnp.int32)
+  _, enough = jax.lax.fori_loop(0, 30, halve, (below, enough))
+  threshold = jax.lax.bitcast_convert_type(enough, jnp.float32)
+  return jnp.where(probs < threshold, -jnp.inf, logits)
+
+
+def filtered(logits: jax.Array, sampling: Sampling) -> jax.Array:
+  """Tempered, filtered logits: the law up to a constant per row.
+
+  Args:
+    logits: [..., V] float32 or lower; -inf is allowed, not in a whole row.
+    sampling: the law's settings.
+
+  Returns:
+    [..., V] float32; -inf where an id is not kept. Greedy: 0 at the first
+    largest logit and -inf elsewhere.
+  """
+  logits = logits.astype(jnp.float32)
+  if sampling.greedy:
+    best = jnp.argmax(logits, axis=-1)
+    chosen = jax.nn.one_hot(best, logits.shape[-1], dtype=bool)
+    return jnp.where(chosen, 0.0, -jnp.inf)
+  # A division by 1 is left out so that the plain law is the logits' own bits.
+  if sampling.temperature != 1:
+    logits = logits / sampling.temperature
+  if sampling.top_k:
+    logits = _keep_top_k(logits, sampling.top_k)
+  if sampling.top_p < 1:
+    logits = _keep_top_p(logits, sampling.top_p)
+  return logits
+
+
+def law(logits: jax.Array, sampling: Sampling) -> jax.Array:
+  """Log-probabilities from which a token is drawn; kept ones sum to 1.
+
+  Args:
+    logits: [..., V] float32 or lower.
+    sampling: the law's settings.
+
+  Returns:
+    [..., V] float32; -inf where an id is not kept.
+  """
+  return jax.nn.log_softmax(filtered(logits, sampling), axis=-1)
+
+
+def choose(scores: jax.Array, noise: jax.Array | None) -> jax.Array:
+  """The token drawn: argmax of scores and noise, the first of equals.
+
+  Args:
+    scores: [N, V] float32. What `filtered` or `law` returns; the two differ by
+      a constant per row, hence in rounding only, so one program family should
+      use one of them.
+    noise: [N, V] float32 from `token_noise`; None for a greedy law, which the
+      noise could not move anyway.
+
+  Returns:
+    [N] int32.
+  """
+  chex.assert_rank(scores, 2)
+  if noise is not None:
+    chex.assert_equal_shape([scores, noise])
+    scores = scores + noise
+  return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+
+
+def gather_logp(scores: jax.Array, tokens: jax.Array) -> jax.Array:
+  """Log-prob of given tokens, without a normalised [.., V] array.
+
+  Args:
+    scores: [..., V] unnormalised: raw logits, or what `filtered` returns.
+    tokens: [...] int32.
+
+  Returns:
+    [...] float32; -inf where the law does not keep the token, as may happen to
+    the model that did not speak.
+  """
+  chex.assert_equal_shape_prefix([scores, tokens], tokens.ndim)
+  scores = scores.astype(jnp.float32)
+  taken = jnp.take_along_axis(scores, tokens[..., None], axis=-1)[..., 0]
+  return taken - jax.nn.logsumexp(scores, axis=-1)
