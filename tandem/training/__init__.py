@@ -1,0 +1,1 @@
+"""The parts that `tandem.train` calls: mesh, optimizer, state, records."""

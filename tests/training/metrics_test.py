@@ -1,0 +1,101 @@
+"""metrics.jsonl: valid JSON always, cut back on resume, torn lines."""
+
+import json
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tandem.training import metrics
+
+
+def writer(path, **kwargs):
+  kwargs = {'tensorboard': False, 'stdout': False} | kwargs
+  return metrics.MetricWriter(path, **kwargs)
+
+
+def test_sums_and_counts_add_like_the_whole():
+  one = {'loss': (jnp.float32(6.0), jnp.int32(2)), 'kl': (1.0, 4)}
+  two = {'loss': (jnp.float32(1.0), jnp.int32(5))}
+  got = metrics.means(metrics.add_terms(one, two))
+  assert float(got['loss']) == 1.0  # 7 / 7, not the mean of 3 and 0.2
+  assert float(got['kl']) == 0.25
+  empty = metrics.means({'x': (jnp.float32(0.0), jnp.int32(0))})
+  assert float(empty['x']) == 0.0
+
+
+def test_lines_are_flat_numbers(tmp_path):
+  with writer(tmp_path) as out:
+    out.write(0, {'loss': jnp.bfloat16(0.5), 'n': np.int64(3), 'ok': True})
+    # Flushed at once: a kill loses nothing that was written.
+    line = json.loads(out.path.read_text())
+  assert line == {'step': 0, 'loss': 0.5, 'n': 3, 'ok': True}
+
+
+def test_no_nan_in_the_file(tmp_path):
+  with writer(tmp_path) as out:
+    out.write(1, {'loss': np.nan, 'kl': -np.inf, 'x': 1.0, 'old': None})
+  text = out.path.read_text()
+  assert 'NaN' not in text and 'Infinity' not in text
+  assert metrics.read_metrics(out.path) == [
+    {
+      'step': 1,
+      'loss': None,
+      'kl': None,
+      'x': 1.0,
+      'nonfinite': ['loss', 'kl'],
+      'old': None,
+    }
+  ]
+
+
+def test_cut_back_drops_later_steps_and_a_torn_line(tmp_path):
+  with writer(tmp_path) as out:
+    for step in range(1, 6):
+      out.write(step, {'loss': step})
+  with open(out.path, 'a') as file:
+    file.write('{"step": 6, "lo')
+  with writer(tmp_path) as again:
+    assert len(metrics.read_metrics(again.path)) == 5
+    assert again.cut_back(3) == 2
+    again.write(4, {'loss': 40})
+  got = [(m['step'], m['loss']) for m in metrics.read_metrics(out.path)]
+  assert got == [(1, 1), (2, 2), (3, 3), (4, 40)]
+
+
+def test_what_is_not_one_number_is_refused(tmp_path):
+  with writer(tmp_path) as out:
+    with pytest.raises(ValueError, match=r"'loss'.*shape \(2,\)"):
+      out.write(0, {'loss': np.zeros(2)})
+    with pytest.raises(ValueError, match="'why'"):
+      out.write(0, {'why': 'because'})
+    with pytest.raises(ValueError, match="'step'"):
+      out.write(0, {'step': 3})
+
+
+def test_line_on_stdout(tmp_path, capsys):
+  with writer(tmp_path, stdout=True) as out:
+    out.write(12, {'loss': 0.25, 'reward/mean': 0.5, 'obscure': 1.0})
+  assert capsys.readouterr().out == 'step 12 | reward 0.5 | loss 0.25\n'
+
+
+def test_tensorboard_events_and_resume(tmp_path):
+  with writer(tmp_path, tensorboard=True) as out:
+    out.write(1, {'loss': 0.5})
+  assert list(tmp_path.glob('events.out.tfevents*'))
+
+
+def test_without_the_extras(tmp_path, monkeypatch, caplog):
+  monkeypatch.setitem(sys.modules, 'tensorboardX', None)
+  monkeypatch.setitem(sys.modules, 'wandb', None)
+  said = []
+  monkeypatch.setattr(
+    metrics.logging, 'warning', lambda f, *a: said.append(f % a)
+  )
+  with writer(tmp_path, tensorboard=True) as out:
+    out.write(1, {'loss': 0.5})
+    out.write(2, {'loss': 0.5})
+  assert len(said) == 1 and 'tandem-rl[tensorboard]' in said[0]
+  with pytest.raises(ValueError, match=r'tandem-rl\[wandb\]'):
+    writer(tmp_path, wandb={'project': 'x'})
