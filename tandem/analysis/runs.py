@@ -213,6 +213,10 @@ def read_rollouts(workdir, *, steps=None, purpose=None, limit=None):
       'default.'
     )
   paths = list(files.values())
+  if purpose is not None:  # evaluated steps are few: space them among theirs
+    paths = [p for p in paths if read_file(p, purpose=purpose, limit=1)]
+    if not paths:
+      return []
   spaced = np.linspace(0, len(paths) - 1, min(limit, len(paths)))
   # The last step matters most when only one can be shown.
   chosen = [paths[-1]] if limit == 1 else [paths[round(i)] for i in spaced]
