@@ -1,0 +1,169 @@
+"""What the chunked backends share: the static plan, slices, products, shards.
+
+Chunks go over the vocabulary and not over rows because a chunk's head gradient
+is then complete and can be written once, in the head's own dtype; over rows, a
+whole float32 head gradient would be carried. The vocabulary need not divide:
+the tail is a static last slice (151,936 = 128 * 1187 has no useful divisors).
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+# Most [M, chunk] elements kept at once: 64 MiB of float32.
+CHUNK_ELEMENTS = 2**24
+MIN_CHUNK = 512
+MAX_CHUNK = 8192
+
+
+class Plan(NamedTuple):
+  """What is static under jit."""
+
+  inverse_temperature: float
+  entropy: bool
+  vocab_first: bool  # the head is [V, D]
+  chunk: int  # vocabulary entries of the (local) head at a time
+  local_rows: int  # rows on one device, as far as the mesh tells
+  axis: str | None  # mesh axis over which the vocabulary is cut
+  mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None
+
+  @property
+  def head_spec(self) -> jax.P:
+    """Partition of the head (and of its gradient)."""
+    return jax.P(self.axis) if self.vocab_first else jax.P(None, self.axis)
+
+
+def make_plan(
+  rows: int,
+  vocab: int,
+  *,
+  temperature: float,
+  entropy: bool,
+  vocab_first: bool,
+  chunk: int | None,
+  mesh,
+  vocab_axis: str,
+) -> Plan:
+  """Finds over how many devices rows and vocabulary are cut, and the chunk."""
+  mesh = mesh or jax.sharding.get_abstract_mesh()
+  types = dict(zip(mesh.axis_names, mesh.axis_types))
+  manual = jax.sharding.AxisType.Manual
+  # Inside a caller's own shard_map arrays are local already.
+  free = {k: mesh.shape[k] for k, kind in types.items() if kind != manual}
+  cut = free.pop(vocab_axis, 1)
+  if vocab % cut:
+    raise ValueError(
+      f'V={vocab} is not a multiple of mesh axis {vocab_axis!r} = {cut}; choose '
+      'an axis size that divides it.'
+    )
+  local_rows = -(-rows // math.prod(free.values()))
+  vocab //= cut
+  return Plan(
+    inverse_temperature=1.0 / temperature,
+    entropy=entropy,
+    vocab_first=vocab_first,
+    chunk=min(chunk or chunk_size(local_rows, vocab), vocab),
+    local_rows=local_rows,
+    axis=vocab_axis if cut > 1 else None,
+    mesh=mesh if cut > 1 else None,
+  )
+
+
+def chunk_size(rows: int, vocab: int) -> int:
+  """Entries at a time: all of a small vocabulary, else a multiple of 128."""
+  if rows * vocab <= CHUNK_ELEMENTS // 4:
+    return vocab
+  chunk = min(max(CHUNK_ELEMENTS // rows, MIN_CHUNK), MAX_CHUNK) // 128 * 128
+  return min(chunk, vocab)
+
+
+def over_chunks(vocab: int, chunk: int, body, carry):
+  """carry = body(carry, start, width) over the vocabulary, tail last."""
+  full, tail = divmod(vocab, chunk)
+  if full == 1:
+    carry = body(carry, 0, chunk)
+  elif full:
+    step = lambda i, carry: body(carry, i * chunk, chunk)
+    carry = jax.lax.fori_loop(0, full, step, carry)
+  return body(carry, full * chunk, tail) if tail else carry
+
+
+def slice_vocab(plan: Plan, head: Array, start, width: int) -> Array:
+  """`width` vocabulary entries of the head; `start` may be traced."""
+  axis = 0 if plan.vocab_first else 1
+  return jax.lax.dynamic_slice_in_dim(head, start, width, axis=axis)
+
+
+def write_vocab(plan: Plan, head: Array, part: Array, start) -> Array:
+  """The head with `part` at `start`; in place when the head is a loop carry."""
+  axis = 0 if plan.vocab_first else 1
+  part = part.astype(head.dtype)
+  return jax.lax.dynamic_update_slice_in_dim(head, part, start, axis=axis)
+
+
+def _dot(a: Array, b: Array, a_axis: int, b_axis: int) -> Array:
+  return jax.lax.dot_general(
+    a,
+    b,
+    (((a_axis,), (b_axis,)), ((), ())),
+    preferred_element_type=jnp.float32,
+  )
+
+
+def logits(plan: Plan, hidden: Array, head: Array) -> Array:
+  """[M, C] float32 tempered logits, whatever the inputs' dtype."""
+  z = _dot(hidden, head, 1, 1 if plan.vocab_first else 0)
+  scale = plan.inverse_temperature
+  return z if scale == 1.0 else z * scale
+
+
+def gradients(
+  plan: Plan, dz: Array, hidden: Array, head: Array
+) -> tuple[Array, Array]:
+  """d hidden [M, D] and d head (as the head lies), float32, of `dz` [M, C]."""
+  dz = dz.astype(hidden.dtype)
+  if plan.vocab_first:
+    return _dot(dz, head, 1, 0), _dot(dz, hidden, 0, 0)
+  return _dot(dz, head, 1, 1), _dot(hidden, dz, 0, 0)
+
+
+def is_target(targets: Array, start, width: int) -> Array:
+  """[M, C] bool: this vocabulary entry is the row's target."""
+  return jnp.arange(width)[None] == (targets - start)[:, None]
+
+
+def local_targets(plan: Plan, targets: Array, local_vocab: int) -> Array:
+  """Targets counted from this shard's first entry."""
+  if not plan.axis:
+    return targets
+  return targets - jax.lax.axis_index(plan.axis) * local_vocab
+
+
+def psum(plan: Plan, x: Array) -> Array:
+  return jax.lax.psum(x, plan.axis) if plan.axis else x
+
+
+def pmax(plan: Plan, x: Array) -> Array:
+  return jax.lax.pmax(x, plan.axis) if plan.axis else x
+
+
+def on_shards(plan: Plan, function, in_specs, out_specs):
+  """`function`, over the vocabulary's shards if it is cut.
+
+  Manual over that axis only: rows stay with the partitioner. Left to itself it
+  would gather the whole head, because a chunk is a dynamic slice of a cut axis.
+  """
+  if not plan.axis:
+    return function
+  return jax.shard_map(
+    function,
+    mesh=plan.mesh,
+    in_specs=in_specs,
+    out_specs=out_specs,
+    axis_names={plan.axis},
+    check_vma=False,
+  )
