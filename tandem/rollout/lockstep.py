@@ -1,0 +1,215 @@
+"""The hand-off sampler: one jitted loop over both models.
+
+Per step: both models read the last token, both laws meet the same noise, the
+author's choice is emitted and fed to both caches, and the coin names the next
+author. `naive.py` is the definition; this is the same, batched and compiled.
+"""
+
+import functools
+
+import chex
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from tandem import types
+from tandem.models import cache as cache_lib
+from tandem.models import decoder
+from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import turns as turns_lib
+
+
+@struct.dataclass
+class _Carry:
+  """The loop's state. N rows; a model's cache is None where it is absent."""
+
+  t: jax.Array  # [] int32; the position about to be written
+  token: jax.Array  # [N] int32; the last token, not yet in the caches
+  turn: turns_lib.TurnState
+  done: jax.Array  # [N] bool
+  senior: cache_lib.Cache
+  junior: cache_lib.Cache | None
+  out: dict[str, jax.Array]  # name -> [N, T]
+  lengths: jax.Array  # [N] int32
+
+
+def _check(senior_cfg, junior_cfg, prompts, row_keys, group, boundary):
+  n = row_keys.shape[0]
+  b = prompts.ids.shape[0]
+  if b * group != n:
+    raise ValueError(
+      f'{b} prompts with group={group} are {b * group} rows, but {n} row keys '
+      'were given; give one key per row, siblings adjacent.'
+    )
+  vocab = senior_cfg.vocab
+  if junior_cfg is not None:
+    vocab = min(vocab, junior_cfg.vocab)
+  if boundary.shape[0] < vocab:
+    raise ValueError(
+      f'The boundary table has {boundary.shape[0]} entries for a vocabulary of '
+      f'{vocab}; build it with text.boundaries.boundary_table(tokenizer, '
+      'vocab=...).'
+    )
+  chex.assert_shape(prompts.lengths, (b,))
+  return vocab
+
+
+@functools.partial(
+  jax.jit,
+  static_argnames=(
+    'senior_cfg',
+    'junior_cfg',
+    'group',
+    'max_tokens',
+    'eos_ids',
+    'turns',
+    'sampling',
+    'layout',
+  ),
+)
+def lockstep(
+  senior: decoder.Params,
+  junior: decoder.Params | None,
+  prompts: types.Context,
+  row_keys: jax.Array,
+  boundary: jax.Array,
+  *,
+  senior_cfg: types.ModelConfig,
+  junior_cfg: types.ModelConfig | None = None,
+  group: int,
+  max_tokens: int,
+  eos_ids: tuple[int, ...],
+  turns: turns_lib.Turns,
+  sampling: sampling_lib.Sampling,
+  layout: str | None = None,
+) -> types.Rollout:
+  """Writes one response per row.
+
+  Noise at a position depends on the row's key and the position alone, so a
+  row's response does not depend on its neighbours, on padding, or on how rows
+  are spread over devices.
+
+  Args:
+    senior: decode_params (a list of layers).
+    junior: decode_params, or None to let the senior write alone.
+    prompts: ids [B, P], lengths [B], padded on the right.
+    row_keys: [N] typed keys; N = B * group, siblings adjacent.
+    boundary: [>= V] bool; token ids after which the schedule may redraw.
+    senior_cfg: shapes of the senior.
+    junior_cfg: shapes of the junior; it may be of another size.
+    group: G.
+    max_tokens: T, the length limit of a response.
+    eos_ids: any of these ends a row.
+    turns: the schedule.
+    sampling: temperature and filters, the same for both models.
+    layout: of the cache; None for the backend's own.
+
+  Returns:
+    A Rollout of N rows by T positions.
+
+  Raises:
+    ValueError: keys, group and prompts do not fit each other, or the boundary
+      table is shorter than the vocabulary.
+  """
+  pair = junior is not None
+  vocab = _check(senior_cfg, junior_cfg, prompts, row_keys, group, boundary)
+  n, rows = row_keys.shape[0], jnp.arange(row_keys.shape[0])
+  eos = jnp.asarray(eos_ids, jnp.int32)
+
+  def start(params, cfg):
+    # The last prompt token is left to the loop, whose first step reads it;
+    # so the prefill makes keys and values only, and the loop is uniform.
+    prefix = decoder.prefill(params, cfg, prompts.ids)
+    return cache_lib.allocate(
+      cfg,
+      prefix,
+      prompts.lengths - 1,
+      group=group,
+      slots=max_tokens,
+      layout=layout,
+    )
+
+  def read(params, cfg, cache, c):
+    slots = jnp.full((n, 1), c.t)
+    x, cache = decoder.decode_step(params, cfg, cache, c.token[:, None], slots)
+    logits = decoder.logits_of(params, cfg, x[:, 0])[:, :vocab]
+    return logits, sampling_lib.filtered(logits, sampling), cache
+
+  def coin(t):
+    position = jnp.full((n,), t, jnp.int32)
+    return sampling_lib.coins(row_keys, position, turns.p)
+
+  def body(c: _Carry) -> _Carry:
+    noise = None
+    if not sampling.greedy:
+      position = jnp.full((n,), c.t, jnp.int32)
+      noise = sampling_lib.token_noise(row_keys, position, vocab)
+    logits, scores, senior_cache = read(senior, senior_cfg, c.senior, c)
+    token = sampling_lib.choose(scores, noise)
+    author, junior_cache, turn = None, None, c.turn
+    models = {'senior': (logits, scores)}
+    if pair:
+      logits, scores, junior_cache = read(junior, junior_cfg, c.junior, c)
+      other = sampling_lib.choose(scores, noise)
+      models['junior'] = (logits, scores)
+      author = turns_lib.speaker(
+        turns, c.turn, boundary[token], boundary[other], coin(c.t)
+      )
+      token = jnp.where(author, token, other)
+      turn = turns_lib.advance(
+        turns, c.turn, author, boundary[token], coin(c.t + 1)
+      )
+    values = {'tokens': token, 'author': author}
+    for name, (logits, scores) in models.items():
+      values[f'logp_{name}'] = sampling_lib.gather_logp(scores, token)
+      values[f'raw_{name}'] = sampling_lib.gather_logp(logits, token)
+    out = {
+      name: buffer.at[rows, c.t].set(
+        jnp.where(c.done, jnp.zeros((), buffer.dtype), values[name])
+      )
+      for name, buffer in c.out.items()
+    }
+    ends = (token[:, None] == eos[None]).any(-1)
+    return _Carry(
+      t=c.t + 1,
+      token=token,
+      turn=turn,
+      done=c.done | ends,
+      senior=senior_cache,
+      junior=junior_cache,
+      out=out,
+      lengths=c.lengths + ~c.done,
+    )
+
+  names = {'tokens': jnp.int32, 'logp_senior': jnp.float32}
+  names['raw_senior'] = jnp.float32
+  if pair:
+    names |= {'author': jnp.bool_, 'logp_junior': jnp.float32}
+    names['raw_junior'] = jnp.float32
+  last = jnp.take_along_axis(prompts.ids, prompts.lengths[:, None] - 1, 1)
+  carry = _Carry(
+    t=jnp.zeros((), jnp.int32),
+    token=jnp.repeat(last[:, 0], group),
+    turn=turns_lib.start(turns, coin(0)),
+    done=jnp.zeros((n,), jnp.bool_),
+    senior=start(senior, senior_cfg),
+    junior=start(junior, junior_cfg) if pair else None,
+    out={k: jnp.zeros((n, max_tokens), d) for k, d in names.items()},
+    lengths=jnp.zeros((n,), jnp.int32),
+  )
+  carry = jax.lax.while_loop(
+    lambda c: (c.t < max_tokens) & ~c.done.all(), body, carry
+  )
+  finish = jnp.where(
+    carry.done, types.FINISH.index('eos'), types.FINISH.index('length')
+  )
+  return types.Rollout(
+    tokens=carry.out['tokens'],
+    lengths=carry.lengths,
+    author=carry.out.get('author'),
+    logp_senior=carry.out['logp_senior'],
+    logp_junior=carry.out.get('logp_junior'),
+    raw_senior=carry.out['raw_senior'],
+    raw_junior=carry.out.get('raw_junior'),
+    finish=finish.astype(jnp.int8),
+  )
