@@ -18,6 +18,11 @@ Sampling = sampling.Sampling
 FALSE_ALARM = 1e-4
 
 
+token_noise = jax.jit(sampling.token_noise, static_argnums=2)
+coins = jax.jit(sampling.coins)
+jit_law = jax.jit(sampling.law, static_argnums=1)
+
+
 def row_keys(n, seed=0):
   root = jax.random.key(seed)
   return jax.vmap(lambda i: jax.random.fold_in(root, i))(jnp.arange(n))
@@ -29,24 +34,22 @@ def positions(n, start=0):
 
 def test_noise_and_coins_do_not_depend_on_the_batch():
   keys, position = row_keys(8), positions(8, 3)
-  noise = np.asarray(sampling.token_noise(keys, position, 33))
-  flips = np.asarray(sampling.coins(keys, position, 0.5))
-  for split in (1, 2, 4):
+  noise = np.asarray(token_noise(keys, position, 33))
+  flips = np.asarray(coins(keys, position, 0.5))
+  for split in (2, 8):
     parts = range(0, 8, 8 // split)
     rows = [slice(i, i + 8 // split) for i in parts]
     np.testing.assert_array_equal(
       noise,
-      np.concatenate(
-        [sampling.token_noise(keys[r], position[r], 33) for r in rows]
-      ),
+      np.concatenate([token_noise(keys[r], position[r], 33) for r in rows]),
     )
     np.testing.assert_array_equal(
       flips,
-      np.concatenate([sampling.coins(keys[r], position[r], 0.5) for r in rows]),
+      np.concatenate([coins(keys[r], position[r], 0.5) for r in rows]),
     )
   order = np.array([5, 0, 7, 2, 2, 1, 6, 3])  # other neighbours, one repeated
   np.testing.assert_array_equal(
-    noise[order], sampling.token_noise(keys[order], position[order], 33)
+    noise[order], token_noise(keys[order], position[order], 33)
   )
 
 
@@ -64,35 +67,33 @@ def test_noise_and_coins_do_not_depend_on_sharding(shape):
     out_shardings=table,
   )(keys, position)
   assert len(noise.sharding.device_set) == 8
-  np.testing.assert_array_equal(
-    noise, jax.jit(sampling.token_noise, static_argnums=2)(keys, position, 64)
-  )
+  np.testing.assert_array_equal(noise, token_noise(keys, position, 64))
   flips = jax.jit(
     functools.partial(sampling.coins, p=0.5), in_shardings=(rows, rows)
   )(keys, position)
-  np.testing.assert_array_equal(flips, sampling.coins(keys, position, 0.5))
+  np.testing.assert_array_equal(flips, coins(keys, position, 0.5))
 
 
 def test_noise_differs_by_key_position_and_stream():
   keys = row_keys(8)
   same = jnp.zeros(8, jnp.int32)
-  noise = np.asarray(sampling.token_noise(keys, same, 16))
+  noise = np.asarray(token_noise(keys, same, 16))
   assert len(np.unique(noise, axis=0)) == 8
-  moved = np.asarray(sampling.token_noise(keys, same + 1, 16))
+  moved = np.asarray(token_noise(keys, same + 1, 16))
   assert not np.any(noise == moved)
   # The coin's own stream: were it made of the token's bits, the two would go
   # together. Correlation of 4096 independent pairs stays under 4/sqrt(4096).
   keys = row_keys(4096)
   same = jnp.zeros(4096, jnp.int32)
-  flips = np.asarray(sampling.coins(keys, same, 0.5), float)
-  first = np.asarray(sampling.token_noise(keys, same, 1))[:, 0]
+  flips = np.asarray(coins(keys, same, 0.5), float)
+  first = np.asarray(token_noise(keys, same, 1))[:, 0]
   assert abs(np.corrcoef(flips, first)[0, 1]) < 4 / 64
-  again = np.asarray(sampling.coins(keys, same + 1, 0.5), float)
+  again = np.asarray(coins(keys, same + 1, 0.5), float)
   assert abs(np.corrcoef(flips, again)[0, 1]) < 4 / 64
 
 
 def test_noise_is_gumbel_and_finite_at_both_ends(monkeypatch):
-  noise = sampling.token_noise(row_keys(8), positions(8), 4096)
+  noise = token_noise(row_keys(8), positions(8), 4096)
   assert noise.dtype == jnp.float32
   gumbel = stats.kstest(np.asarray(noise).ravel(), stats.gumbel_r.cdf)
   assert gumbel.pvalue > FALSE_ALARM
@@ -116,13 +117,13 @@ def test_keys_whose_draws_depend_on_the_batch_are_refused():
 @pytest.mark.parametrize('p', (0.2, 0.5))
 def test_coins_follow_p(p):
   n = 4096
-  heads = int(sampling.coins(row_keys(n), positions(n), p).sum())
+  heads = int(coins(row_keys(n), positions(n), p).sum())
   assert stats.binomtest(heads, n, p).pvalue > FALSE_ALARM
 
 
 def test_certain_coins():
-  assert bool(sampling.coins(row_keys(512), positions(512), 1.0).all())
-  assert not bool(sampling.coins(row_keys(512), positions(512), 0.0).any())
+  assert bool(coins(row_keys(512), positions(512), 1.0).all())
+  assert not bool(coins(row_keys(512), positions(512), 0.0).any())
 
 
 LAWS = (
@@ -132,6 +133,11 @@ LAWS = (
   Sampling(temperature=0.6, top_p=0.8),
   Sampling(temperature=1.5, top_k=4, top_p=0.9),
 )
+
+
+@functools.cache
+def toy_noise(n):
+  return token_noise(row_keys(n, 1), positions(n), 5)
 
 
 def reference_law(logits, settings):
@@ -154,7 +160,7 @@ def test_frequencies_follow_the_law(settings):
   n = 8192
   logits = jnp.array([[1.0, -0.5, 0.3, 2.0, 0.9]])
   scores = jnp.broadcast_to(sampling.filtered(logits, settings), (n, 5))
-  noise = sampling.token_noise(row_keys(n, 1), positions(n), 5)
+  noise = toy_noise(n)
   drawn = np.bincount(sampling.choose(scores, noise), minlength=5)
   law = reference_law(logits[0], settings)
   kept = law > 0
@@ -167,7 +173,7 @@ def test_frequencies_follow_the_law(settings):
 def test_the_law_equals_sorting(settings, spread):
   rng = np.random.default_rng(5)
   logits = (spread * rng.standard_normal((6, 301))).astype(np.float32)
-  law = np.asarray(sampling.law(jnp.asarray(logits), settings))
+  law = np.asarray(jit_law(jnp.asarray(logits), settings))
   assert law.dtype == np.float32
   expected = np.stack([reference_law(row, settings) for row in logits])
   np.testing.assert_array_equal(law > -np.inf, expected > 0)
@@ -179,7 +185,7 @@ def test_what_is_kept_by_hand():
   probs = jnp.array([[0.1, 0.4, 0.2, 0.2, 0.1]])
 
   def kept(**settings):
-    law = sampling.law(jnp.log(probs), Sampling(**settings))
+    law = jit_law(jnp.log(probs), Sampling(**settings))
     return (law[0] > -jnp.inf).astype(int).tolist()
 
   assert kept(top_k=1) == [0, 1, 0, 0, 0]
@@ -199,7 +205,7 @@ def test_what_is_kept_by_hand():
 
 def test_top_p_keeps_all_of_a_flat_row_and_one_of_a_peaked_one():
   logits = jnp.zeros((2, 50)).at[1, 7].set(80.0)
-  law = sampling.law(logits, Sampling(top_p=0.5))
+  law = jit_law(logits, Sampling(top_p=0.5))
   assert (law > -jnp.inf).sum(-1).tolist() == [50, 1]
 
 
@@ -210,15 +216,16 @@ def test_greedy_ignores_noise_and_takes_the_first_of_equals():
   np.testing.assert_array_equal(
     law, [[-np.inf, 0, -np.inf], [0, -np.inf, -np.inf]]
   )
-  noise = 50 * sampling.token_noise(row_keys(2), positions(2), 3)
+  noise = 50 * token_noise(row_keys(2), positions(2), 3)
   for drawn in (sampling.choose(law, noise), sampling.choose(law, None)):
     assert drawn.dtype == jnp.int32
     assert drawn.tolist() == [1, 0]
 
 
 def test_gathered_log_probs_are_the_laws():
-  logits = jax.random.normal(jax.random.key(2), (3, 4, 11))
-  tokens = jax.random.randint(jax.random.key(3), (3, 4), 0, 11)
+  rng = np.random.default_rng(2)
+  logits = jnp.asarray(rng.standard_normal((3, 4, 11)), jnp.float32)
+  tokens = jnp.asarray(rng.integers(0, 11, (3, 4)), jnp.int32)
   for settings in (Sampling(temperature=0.6), Sampling(top_k=3)):
     scores = sampling.filtered(logits, settings)
     law = np.asarray(sampling.law(logits, settings))

@@ -96,6 +96,10 @@ def run(rule, senior_starts, junior_starts, coins):
   return authors.T, since.T
 
 
+flips = jax.jit(sampling.coins)
+replay = jax.jit(turns_lib.replay, static_argnums=0)
+
+
 def random_rows(n=24, t=90, seed=0):
   """Boundaries of differing density per row, from none to nearly all."""
   rng = np.random.default_rng(seed)
@@ -114,34 +118,37 @@ def test_the_machine_equals_plain_python(rule):
     for row in zip(senior.tolist(), junior.tolist(), coins.tolist())
   ]
   np.testing.assert_array_equal(authors, np.array(expected))
-  # Teacher-forced, both proposals are the token that was given.
-  expected = [
-    naive_turns(rule, row, row, coin)
-    for row, coin in zip(senior.tolist(), coins.tolist())
-  ]
-  np.testing.assert_array_equal(
-    turns_lib.replay(rule, jnp.asarray(senior), jnp.asarray(coins)),
-    np.array(expected),
-  )
 
 
 @pytest.mark.parametrize('rule', RULES, ids=name)
 def test_a_row_does_not_depend_on_its_neighbours(rule):
   senior, junior, coins = random_rows()
   authors, _ = run(rule, senior, junior, coins)
-  alone, _ = run(rule, senior[5:6], junior[5:6], coins[5:6])
-  np.testing.assert_array_equal(authors[5:6], alone)
+  # Row 5 moves to place 0, among rows that are all different.
+  other = [np.roll(~x, 3, axis=0) for x in (senior, junior, coins)]
+  for moved, row in zip(other, (senior, junior, coins)):
+    moved[0] = row[5]
+  moved, _ = run(rule, *other)
+  np.testing.assert_array_equal(moved[0], authors[5])
+
+
+@pytest.mark.parametrize(
+  'rule', [Turns(s) for s in turns_lib.SCHEDULES], ids=name
+)
+def test_replay_takes_both_proposals_to_be_the_given_token(rule):
+  given, _, coins = random_rows()
+  expected = [
+    naive_turns(rule, row, row, coin)
+    for row, coin in zip(given.tolist(), coins.tolist())
+  ]
+  np.testing.assert_array_equal(replay(rule, given, coins), expected)
 
 
 @pytest.mark.parametrize('p', (0.0, 1.0))
 @pytest.mark.parametrize('rule', COIN_RULES, ids=name)
 def test_certain_coins_leave_one_author(rule, p):
   senior, junior, _ = random_rows()
-  certain = sampling.coins(
-    jax.random.split(jax.random.key(0), senior.size),
-    jnp.zeros(senior.size, jnp.int32),
-    p,
-  ).reshape(senior.shape)
+  certain = np.full(senior.shape, bool(p))  # as `sampling.coins` gives them
   authors, _ = run(rule, senior, junior, certain)
   assert np.all(np.asarray(authors) == bool(p))
 
@@ -150,7 +157,7 @@ def test_certain_coins_leave_one_author(rule, p):
 def test_word_changes_author_only_after_a_boundary_or_the_cap(cap):
   senior, _, coins = random_rows(seed=1)
   rule = Turns('word', cap=cap)
-  authors = np.asarray(turns_lib.replay(rule, senior, jnp.asarray(coins)))
+  authors = np.asarray(replay(rule, senior, jnp.asarray(coins)))
   for boundary, author in zip(senior, authors):
     since = 0
     for t in range(len(author) - 1):
@@ -176,21 +183,21 @@ def test_redraws_are_one_plus_the_boundary_and_cap_events(cap):
       events, since = events + 1, 0
   rule = Turns('word', cap=cap)
   rows = np.broadcast_to(boundary, (steps, steps))
-  flipped = turns_lib.replay(
+  flipped = replay(
     rule,
     jnp.asarray(rows),
     jnp.asarray(coins[None] ^ np.eye(steps, dtype=bool)),
   )
-  base = turns_lib.replay(rule, jnp.asarray(rows[:1]), jnp.asarray(coins[None]))
+  base = replay(rule, jnp.asarray(rows[:1]), jnp.asarray(coins[None]))
   redraws = int(np.sum(np.diagonal(np.asarray(flipped)) != np.asarray(base)[0]))
   assert redraws == 1 + events
 
 
 def test_cap_one_is_a_coin_per_token():
   senior, _, coins = random_rows()
-  authors = turns_lib.replay(Turns('word', cap=1), senior, jnp.asarray(coins))
+  authors = replay(Turns('word', cap=1), senior, jnp.asarray(coins))
   np.testing.assert_array_equal(authors, coins)
-  authors = turns_lib.replay(Turns('token'), senior, jnp.asarray(coins))
+  authors = replay(Turns('token'), senior, jnp.asarray(coins))
   np.testing.assert_array_equal(authors, coins)
 
 
@@ -199,10 +206,8 @@ def test_the_two_cap_rules_by_hand():
   # the paper's listing one token later, for 4 and 8.
   coins = jnp.array([[1, 0, 0, 0, 1, 1, 1, 0, 0, 1]], bool)
   boundary = jnp.zeros_like(coins)
-  code = turns_lib.replay(Turns('word', cap=3), boundary, coins)
-  paper = turns_lib.replay(
-    Turns('word', cap=3, cap_rule='paper'), boundary, coins
-  )
+  code = replay(Turns('word', cap=3), boundary, coins)
+  paper = replay(Turns('word', cap=3, cap_rule='paper'), boundary, coins)
   assert code[0].astype(int).tolist() == [1, 1, 1, 0, 0, 0, 1, 1, 1, 1]
   assert paper[0].astype(int).tolist() == [1, 1, 1, 1, 1, 1, 1, 1, 0, 0]
 
@@ -211,8 +216,8 @@ def test_word_may_part_a_word_and_strict_word_never_does():
   # " un|believ|able| x|y": the coins after each piece name the other model.
   starts = jnp.array([[1, 0, 0, 1, 0]], bool)
   coins = jnp.array([[1, 0, 1, 0, 1]], bool)
-  word = turns_lib.replay(Turns('word'), starts, coins)
-  strict = turns_lib.replay(Turns('strict_word'), starts, coins)
+  word = replay(Turns('word'), starts, coins)
+  strict = replay(Turns('strict_word'), starts, coins)
   assert word[0].astype(int).tolist() == [1, 0, 0, 0, 1]
   assert strict[0].astype(int).tolist() == [1, 1, 1, 0, 0]
 
@@ -244,10 +249,10 @@ def test_strict_word_hands_over_only_where_both_begin_a_word():
 def test_step_reads_double_newlines_as_the_hand_off_evaluation():
   ends = jnp.array([[0, 1, 0, 0, 1, 1, 0]], bool)
   coins = jnp.array([[0, 0, 1, 0, 0, 1, 1]], bool)
-  strict = turns_lib.replay(Turns('step', first='senior'), ends, coins)
+  strict = replay(Turns('step', first='senior'), ends, coins)
   # The senior speaks where the count of double newlines so far is even.
   assert strict[0].astype(int).tolist() == [1, 1, 0, 0, 0, 1, 0]
-  stochastic = turns_lib.replay(
+  stochastic = replay(
     Turns('step', first='senior', step_mode='stochastic'), ends, coins
   )
   assert stochastic[0].astype(int).tolist() == [1, 1, 1, 1, 1, 1, 1]
@@ -259,15 +264,14 @@ def test_senior_share_is_within_binomial_limits(schedule, p):
   # Given the boundaries, turns are a fixed cut of the row and each is the
   # senior's with chance p, so the share's deviation is known exactly. Limit 4
   # deviations: false alarm 6e-5 per case, none with these fixed keys.
-  n, t = 128, 64
+  n, t = 64, 64
   rng = np.random.default_rng(3)
   boundary = rng.random((n, t)) < 0.3
-  keys = jax.random.split(jax.random.key(7), n)
-  coins = jax.vmap(
-    lambda i: sampling.coins(keys, jnp.full(n, i, jnp.int32), p)
-  )(jnp.arange(t)).T
+  keys = jnp.repeat(jax.random.split(jax.random.key(7), n), t)
+  position = jnp.tile(jnp.arange(t), n)
+  coins = flips(keys, position, p).reshape(n, t)
   rule = Turns(schedule, p=p)
-  authors = turns_lib.replay(rule, jnp.asarray(boundary), coins)
+  authors = replay(rule, jnp.asarray(boundary), coins)
   lengths = []
   for row in boundary:
     length = 0
