@@ -1,0 +1,1 @@
+"""Tokenizers, chat templates and boundary sets; no torch, no jax."""
