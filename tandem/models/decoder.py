@@ -14,8 +14,9 @@ NNX writes the network, plain pytrees run it. Outside this file there are
 Nothing here knows of devices: `constrain(x, name)` is the one hook.
 """
 
+from collections.abc import Callable
 import functools
-from typing import Any, Callable
+from typing import Any
 
 from flax import nnx
 import jax
@@ -52,14 +53,19 @@ def rotary_frequencies(cfg: types.ModelConfig) -> np.ndarray:
   """
   half = cfg.head_dim // 2
   exponent = np.arange(half, dtype=np.float32) / np.float32(half)
-  freq = (1.0 / np.float32(cfg.rope_theta) ** exponent).astype(np.float32)
+  # The power in float64, rounded once, and float32 from there on: one unit in
+  # the last place is 5e-4 radians at position 8191, and torch has it so.
+  wavelength = (cfg.rope_theta ** exponent.astype(np.float64)).astype(
+    np.float32
+  )
+  freq = np.float32(1) / wavelength
   scaling = cfg.rope_scaling
   if scaling is None:
     return freq
-  turns = scaling.original_max_position * freq / (2 * np.pi)
+  turns = scaling.original_max_position / (np.float32(2 * np.pi) / freq)
   low, high = scaling.low_freq_factor, scaling.high_freq_factor
   keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
-  return (keep * freq + (1 - keep) * freq / scaling.factor).astype(np.float32)
+  return ((1 - keep) * freq / scaling.factor + keep * freq).astype(np.float32)
 
 
 def _rotate(x: jax.Array, positions: jax.Array, freq: np.ndarray) -> jax.Array:
