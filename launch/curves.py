@@ -32,7 +32,11 @@ def main(argv):
   workdirs = [pathlib.Path(name) for name in _WORKDIR.value]
   out = pathlib.Path(_OUT.value or workdirs[0] / 'curves.png')
   try:
-    named = {str(path): runs.read_metrics(path) for path in workdirs}
+    # The last folder's name is enough where it tells the runs apart.
+    names = [path.name for path in workdirs]
+    if len(set(names)) < len(names):
+      names = list(map(str, workdirs))
+    named = dict(zip(names, map(runs.read_metrics, workdirs)))
     figure = plots.training_curves(
       named, smooth=_SMOOTH.value, title=_TITLE.value
     )

@@ -148,6 +148,8 @@ def training_curves(named, *, smooth=5, title=''):
     ax.set_title(name, fontsize=10)
     ax.spines[['top', 'right']].set_visible(False)
     ax.grid(alpha=0.2)
+  for ax in (axes[1, 0], axes[1, 1]):
+    ax.set_ylim(bottom=0)
   # The health band of METHODS §2.2: outside it the schedule is at fault.
   axes[0, 2].axhspan(0.3, 0.7, color='#009e73', alpha=0.08)
   for ax in axes[1]:

@@ -109,12 +109,18 @@ def _rounded(value):
   return float(f'{value:.5g}')
 
 
+def _emphasised(fact):
+  """Escapes a phrase; the reward stands out."""
+  text = html.escape(fact)
+  return f'<strong>{text}</strong>' if fact.startswith('reward ') else text
+
+
 def _article(response):
   parts = [
     f'<article data-step="{html.escape(str(response.step))}"',
     f' data-reward="{_reward(response)}"',
     f' data-purpose="{html.escape(response.purpose)}">\n<header>',
-    ' · '.join(html.escape(fact) for fact in _facts(response)),
+    ' · '.join(map(_emphasised, _facts(response))),
     '</header>\n',
   ]
   for title in ('problem', 'prompt'):
