@@ -80,6 +80,17 @@ def _refuse(where, what, wanted, fix):
   raise ValueError(f'{where}: {what}; wanted {wanted}; {fix}.')
 
 
+_CONTAINERS = {
+  'ids': (list, tuple),
+  'offsets': (list, tuple),
+  'author': (list, tuple),
+  'turns': (list, tuple),
+  'arrays': Mapping,
+  'verdict': Mapping,
+  'keys': Mapping,
+}
+
+
 def _whole(value):
   return isinstance(value, int) and not isinstance(value, bool)
 
@@ -113,11 +124,13 @@ def _per_token(record, where):
         '1 senior, 0 junior, null neither',
         'map the names first',
       )
-    author = tuple(None if one is None else int(one) for one in author)
+    author = tuple(None if one is None else int(one) for one in author) or None
   arrays = {}
   for name, values in (record.get('arrays') or {}).items():
     if values is None:  # a model that was not there: solo mode
       continue
+    if not isinstance(values, (list, tuple)):
+      _refuse(where, f'arrays.{name} is {values!r}', 'a list', 'one per token')
     arrays[name] = tuple(as_number(value) for value in values)
     if None in arrays[name]:
       _refuse(where, f'arrays.{name} holds a string', 'numbers', 'convert it')
@@ -163,6 +176,14 @@ def parse_response(record, *, where='rollout'):
       'the decoded response',
       'decode `ids` with the tokenizer of the run',
     )
+  for name, kind in _CONTAINERS.items():
+    if record.get(name) is not None and not isinstance(record[name], kind):
+      _refuse(
+        where,
+        f'{name} is {record[name]!r:.60}',
+        'an object' if kind is Mapping else 'a list',
+        'see the schema in tandem/analysis/responses.py',
+      )
   ids, offsets, author, arrays = _per_token(record, where)
   verdict = record.get('verdict') or {}
   step = record.get('step')
@@ -170,8 +191,10 @@ def parse_response(record, *, where='rollout'):
     _refuse(where, f'step is {step!r}', 'a whole number', 'or leave it out')
   turns = []
   for turn in record.get('turns') or ():
-    span = (turn.get('start'), turn.get('end'))
-    if not all(map(_whole, span)):
+    span = ()
+    if isinstance(turn, Mapping):
+      span = (turn.get('start'), turn.get('end'))
+    if not span or not all(map(_whole, span)):
       _refuse(
         where,
         f'a turn is {turn!r}',
@@ -180,6 +203,13 @@ def parse_response(record, *, where='rollout'):
       )
     turns.append((str(turn.get('role', '')), *span))
   reward = as_number(verdict.get('reward'))
+  if reward is None:
+    _refuse(
+      where,
+      f'verdict.reward is {verdict["reward"]!r}',
+      'a number or null',
+      'map words to numbers first',
+    )
   texts = ('purpose', 'mode', 'prompt_id', 'prompt', 'problem', 'gold')
   return Response(
     text=record['text'],
@@ -188,7 +218,7 @@ def parse_response(record, *, where='rollout'):
     author=author,
     arrays=arrays,
     turns=tuple(turns),
-    reward=None if reward is None or reward != reward else reward,
+    reward=None if reward != reward else reward,
     reason=str(verdict.get('reason') or ''),
     answer=str(verdict.get('answer') or ''),
     finish=str(record.get('finish') or ''),

@@ -35,6 +35,8 @@ def test_null_means_missing():
   assert response.author is None
   assert response.reward is None
   assert set(response.arrays) == {'logp_senior'}
+  empty = responses.parse_response(fake_run.record(author=[]))
+  assert empty.author is None  # and not an index error on the page
 
 
 def test_environment_tokens_have_no_author():
@@ -58,6 +60,12 @@ def test_environment_tokens_have_no_author():
     ({'offsets': [[0]] * 6}, r'offsets\[0\] is \[0\]'),
     ({'step': 'last'}, "step is 'last'"),
     ({'turns': [{'role': 'user'}]}, 'a turn is'),
+    ({'turns': ['user']}, 'a turn is'),
+    ({'ids': '123456'}, "ids is '123456'; wanted a list"),
+    ({'arrays': [1.0]}, r'arrays is \[1\.0\]; wanted an object'),
+    ({'arrays': {'logp': 1.0}}, r'arrays\.logp is 1\.0; wanted a list'),
+    ({'verdict': 'right'}, "verdict is 'right'"),
+    ({'verdict': {'reward': 'yes'}}, "reward is 'yes'"),
   ],
 )
 def test_refuses(changes, message):
