@@ -334,6 +334,8 @@ def save_params(
         safetensors_numpy.save_file(
           tensors, directory / file, metadata={'format': 'pt'}
         )
+        # It makes files that only their owner reads; follow the directory.
+        (directory / file).chmod(directory.stat().st_mode & 0o666)
   if not writes:
     return
   if len(shards) > 1:
@@ -364,6 +366,13 @@ def _save_tokenizer(directory: pathlib.Path, tokenizer: Any) -> dict[str, Any]:
     ids = {key: value for key, value in ids.items() if value is not None}
     if tokenizer is not None:
       tokenizer.save_pretrained(directory)
+      # transformers 5 renamed the class; both names open there, the old one
+      # everywhere.
+      file = directory / 'tokenizer_config.json'
+      settings = json.loads(file.read_text())
+      if settings.get('tokenizer_class') == 'TokenizersBackend':
+        settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
+      _write_json(file, settings)
   if not (directory / 'generation_config.json').exists():
     _write_json(directory / 'generation_config.json', ids)
   return ids
