@@ -17,7 +17,6 @@ import json
 import math
 import pathlib
 import shutil
-import zlib
 
 from absl import logging
 import jax
@@ -25,102 +24,16 @@ from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
 
-CHECKSUMS = 'checksums.json'
-# Orbax stamps this one again while it renames the directory.
-_UNSUMMED = ('_CHECKPOINT_METADATA', CHECKSUMS)
+from tandem.training import flat_state
+from tandem.training import integrity
+
 _TMP = '.orbax-checkpoint-tmp'
-_CHUNK = 1 << 24
 
 
 def config_digest(config: Mapping) -> str:
-  """A short name of a config's content, to see that a resume has the same."""
-  text = json.dumps(config, sort_keys=True, default=str)
+  """A short name of a plain dict's content: is a resume under the same?"""
+  text = json.dumps(config, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _is_key(x) -> bool:
-  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def _flatten(tree) -> dict:
-  """{path: leaf}; typed keys become their words."""
-  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-  flat = {
-    jax.tree_util.keystr(path, simple=True, separator='.'): leaf
-    for path, leaf in leaves
-  }
-  if len(flat) != len(leaves):
-    raise ValueError('two leaves of the state have one path; rename a key.')
-  return flat
-
-
-def _stored(tree) -> dict:
-  return {
-    name: jax.random.key_data(x) if _is_key(x) else x
-    for name, x in _flatten(tree).items()
-  }
-
-
-def _wanted(abstract) -> dict:
-  """What to ask Orbax for: shape, dtype and sharding of each leaf."""
-
-  def one(x):
-    sharding = getattr(x, 'sharding', None)
-    if sharding is None:
-      sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    if _is_key(x):
-      x = jax.eval_shape(jax.random.key_data, x)
-      if not sharding.is_fully_replicated:
-        raise ValueError('a sharded typed key cannot be restored; store seeds.')
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-  return {name: one(x) for name, x in _flatten(abstract).items()}
-
-
-def _unflatten(abstract, flat: Mapping):
-  treedef = jax.tree.structure(abstract)
-  leaves = [
-    jax.random.wrap_key_data(flat[name], impl=jax.random.key_impl(x))
-    if _is_key(x)
-    else flat[name]
-    for name, x in _flatten(abstract).items()
-  ]
-  return jax.tree.unflatten(treedef, leaves)
-
-
-def _checksum(path: pathlib.Path) -> int:
-  value = 0
-  with open(path, 'rb') as file:
-    while chunk := file.read(_CHUNK):
-      value = zlib.crc32(chunk, value)
-  return value
-
-
-def write_checksums(directory: pathlib.Path) -> None:
-  """Sums every file of a finished directory into one more."""
-  sums = {
-    str(path.relative_to(directory)): [path.stat().st_size, _checksum(path)]
-    for path in sorted(directory.rglob('*'))
-    if path.is_file() and path.name not in _UNSUMMED
-  }
-  (directory / CHECKSUMS).write_text(json.dumps(sums))
-
-
-def damage(directory: pathlib.Path) -> str:
-  """What is wrong with a step's files, or '' if nothing is."""
-  try:
-    sums = json.loads((directory / CHECKSUMS).read_text())
-    for name, (size, value) in sums.items():
-      path = directory / name
-      if not path.exists():
-        return f'{name} is missing'
-      if path.stat().st_size != size:
-        return f'{name} has {path.stat().st_size} bytes, not {size}'
-      if _checksum(path) != value:
-        return f'{name} has another checksum than when it was written'
-  except (OSError, ValueError, TypeError) as error:
-    return f'{CHECKSUMS} cannot be read ({error})'
-  return ''
 
 
 class _Keep:
@@ -256,7 +169,7 @@ class Checkpoints:
     self._manager.save(
       step,
       args=ocp.args.Composite(
-        state=ocp.args.StandardSave(_stored(state)),
+        state=ocp.args.StandardSave(flat_state.stored(state)),
         host=ocp.args.JsonSave(host),
       ),
       force=True,
@@ -337,7 +250,7 @@ class Checkpoints:
 
   def _before_commit(self) -> None:
     if self._lead:
-      write_checksums(self.directory / f'{self._pending}{_TMP}')
+      integrity.write_checksums(self.directory / f'{self._pending}{_TMP}')
 
   def _metric(self, metrics: Mapping) -> float | None:
     value = metrics.get(self._best_metric)
@@ -351,7 +264,7 @@ class Checkpoints:
       return {}  # restore_latest says what is wrong, if it comes to that
 
   def _damage(self, step: int) -> str:
-    why = damage(self.directory / str(step)) if self._lead else ''
+    why = integrity.damage(self.directory / str(step)) if self._lead else ''
     if jax.process_count() > 1:
       bad = multihost_utils.broadcast_one_to_all(np.int32(bool(why)))
       why = why or ('process 0 found it damaged' if bad else '')
@@ -374,7 +287,7 @@ class Checkpoints:
     self._manager.reload()
 
   def _restore(self, step: int, abstract):
-    wanted = _wanted(abstract)
+    wanted = flat_state.wanted(abstract)
     held = self._manager.item_metadata(step)['state'].tree
     for name in sorted({*wanted, *held}):
       show = lambda x: f'{tuple(x.shape)} {np.dtype(x.dtype).name}'
@@ -392,7 +305,7 @@ class Checkpoints:
         state=ocp.args.StandardRestore(wanted), host=ocp.args.JsonRestore()
       ),
     )
-    return _unflatten(abstract, got['state']), got['host']
+    return flat_state.unflatten(abstract, got['state']), got['host']
 
   def _drop_half_written(self) -> None:
     for path in sorted(self.directory.glob(f'*{_TMP}*')):

@@ -16,6 +16,7 @@ import pytest
 
 from tandem import types
 from tandem.training import checkpoint
+from tandem.training import integrity
 from tandem.training import mesh as meshes
 from tandem.training import optimizer
 from tandem.training import preemption
@@ -136,7 +137,7 @@ def damage_remove(step):
 
 
 def damage_sums(step):
-  (step / checkpoint.CHECKSUMS).write_text('{"state')
+  (step / integrity.CHECKSUMS).write_text('{"state')
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,7 @@ CHILD = """
 import time
 import jax.numpy as jnp
 from tandem.training import checkpoint
+from tandem.training import integrity
 
 saved = checkpoint.Checkpoints({directory!r})
 saved.save(3, {{'x': jnp.arange(8.0)}}, {{'cursor': 3}})
@@ -222,7 +224,7 @@ def stall(directory):
   print('writing', directory.name, flush=True)
   time.sleep(600)
 
-checkpoint.write_checksums = stall  # all is written, the rename is not done
+integrity.write_checksums = stall  # all is written, the rename is not done
 saved.save(6, {{'x': jnp.ones(8)}}, {{'cursor': 6}})
 saved.wait()
 """
