@@ -1,0 +1,381 @@
+"""A pool of grading processes, each item under a limit of its own.
+
+Own code and not a library's process pool: `multiprocessing` (and what is built
+on it) re-imports the caller's `__main__`, which would start a training script
+again where it has no guard, cannot start from a daemonic process, and may fork
+a trainer that has threads. Here the workers come of a plain new interpreter.
+"""
+
+import collections
+from collections.abc import Sequence
+import contextlib
+import functools
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+from tandem.rewards import answer as answer_lib
+from tandem.rewards import extract
+from tandem.rewards import worker
+
+JUDGE = 'tandem.rewards.equivalence:judge'
+_BOOT = (
+  'import json, sys; paths, judge, fds = json.loads(sys.argv[1]); '
+  'sys.path[:] = paths; '
+  'from tandem.rewards.worker import main; main(judge, fds)'
+)
+_AHEAD = 4  # requests a worker holds, so that it never waits for us
+_GRACE_S = 1.0  # the kernel's timer ends an overrun; this is for its failure
+_START_S = 120.0  # a start includes imports, perhaps on a loaded machine
+_RESTARTS = 3  # of the whole pool within one batch
+_QUESTION_CHARS = 4000
+
+
+class _Slot:
+  """One worker as seen from here: its pipe, and what it holds in order."""
+
+  def __init__(self, requests: int):
+    self.requests = requests
+    self.held = collections.deque()
+    self.pid = None
+    self.deadline = 0.0
+    self.overdue = False
+
+
+class _Pool:
+  """The processes and the pipes to them."""
+
+  def __init__(self, workers: int, judge: str):
+    pipes = [os.pipe() for _ in range(workers)]
+    ends = [reading for reading, _ in pipes]
+    self.process = subprocess.Popen(
+      [sys.executable, '-c', _BOOT, json.dumps([sys.path, judge, ends])],
+      stdin=subprocess.DEVNULL,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+      pass_fds=ends,
+      # A terminal's Ctrl-C is for the trainer, which may want to finish.
+      start_new_session=True,
+      # sympy's order of terms follows hashes: the same item, the same path.
+      env={**os.environ, 'PYTHONHASHSEED': '0'},
+    )
+    for reading in ends:
+      os.close(reading)
+    self.slots = [_Slot(writing) for _, writing in pipes]
+    self.ready = False
+    self.deadline = time.monotonic() + _START_S
+    self.buffer = b''
+    self.end = weakref.finalize(
+      self, _end, os.getpid(), self.process, [w for _, w in pipes]
+    )
+
+  def send(self, slot: _Slot, item: int, limit_s: float, job: list) -> None:
+    body = json.dumps([item, limit_s, job]).encode()
+    if not slot.held:
+      slot.deadline = time.monotonic() + limit_s + _GRACE_S
+    slot.held.append(item)
+    # A broken pipe shows as the end of the answers, too: handled there.
+    with contextlib.suppress(BrokenPipeError):
+      message = worker.HEADER.pack(len(body)) + body
+      while message:
+        message = message[os.write(slot.requests, message) :]
+
+  def messages(self, until: float) -> list | None:
+    """What has come by a time; None if the processes are gone."""
+    stdout = self.process.stdout
+    wait = min(max(0.0, until - time.monotonic()), _START_S)
+    if not select.select([stdout], [], [], wait)[0]:
+      return []
+    chunk = os.read(stdout.fileno(), 1 << 16)
+    if not chunk:
+      return None
+    *whole, self.buffer = (self.buffer + chunk).split(b'\n')
+    return [json.loads(line) for line in whole]
+
+
+def _end(owner: int, process: subprocess.Popen, pipes: list[int]) -> None:
+  """Ends the processes of a pool; not from a fork of its owner."""
+  if owner != os.getpid():
+    return
+  with contextlib.suppress(ProcessLookupError, PermissionError):
+    os.killpg(process.pid, signal.SIGKILL)
+  process.wait()
+  process.stdout.close()
+  for pipe in pipes:
+    os.close(pipe)
+
+
+class Verifier:
+  """Grades batches of responses in worker processes.
+
+  with Verifier(workers=4) as verifier:
+    verdicts = verifier.grade(golds, responses)
+
+  Workers start at construction and warm up while the caller goes on. `counts`
+  holds how many items ended with each of REASONS so far, `replaced` how many
+  killed or crashed workers were replaced. Calls from several threads are
+  served one after the other.
+  """
+
+  def __init__(
+    self,
+    workers: int = 2,
+    limit_s: float = 2.0,
+    mode: str = 'strict',
+    *,
+    judge: str = JUDGE,
+  ):
+    """Starts the workers.
+
+    Args:
+      workers: number of processes, at least 1.
+      limit_s: wall seconds that one item may take in its worker.
+      mode: one of extract.MODES.
+      judge: 'module:function' run in the workers; tests put a stub here.
+
+    Raises:
+      ValueError: for a mode, count or limit that makes no sense.
+    """
+    if workers < 1:
+      raise ValueError(
+        f'workers is {workers}; allowed: 1 or more; use 1 on a small machine'
+      )
+    _check(mode, limit_s)
+    self.limit_s = limit_s
+    self.mode = mode
+    self.counts = collections.Counter(dict.fromkeys(answer_lib.REASONS, 0))
+    self.replaced = 0
+    self._workers = workers
+    self._judge = judge
+    self._lock = threading.Lock()
+    self._pool = _Pool(workers, judge)
+
+  def __enter__(self) -> 'Verifier':
+    return self
+
+  def __exit__(self, *_) -> None:
+    self.close()
+
+  def close(self) -> None:
+    """Ends the workers; a second call does nothing."""
+    if self._pool:
+      self._pool.end()
+    self._pool = None
+
+  def grade(
+    self,
+    golds: Sequence[str],
+    responses: Sequence[str],
+    questions: Sequence[str] | None = None,
+    *,
+    mode: str | None = None,
+    limit_s: float | None = None,
+  ) -> list:
+    """Grades each response against its gold answer.
+
+    Args:
+      golds: N answers.
+      responses: N decoded responses.
+      questions: N problem texts, or None; they settle conventions only (a
+        percentage asked for, a base named).
+      mode: this call's mode, where it is not the verifier's.
+      limit_s: likewise the limit.
+
+    Returns:
+      N `types.Verdict`, in order.
+
+    Raises:
+      ValueError: if the lengths differ or the verifier is closed.
+      RuntimeError: if the workers cannot start.
+    """
+    mode = self.mode if mode is None else mode
+    limit_s = self.limit_s if limit_s is None else limit_s
+    _check(mode, limit_s)
+    questions = [None] * len(golds) if questions is None else questions
+    if not len(golds) == len(responses) == len(questions):
+      raise ValueError(
+        f'got {len(golds)} golds, {len(responses)} responses, '
+        f'{len(questions)} questions; allowed: equal numbers; repeat each gold '
+        'once per sibling'
+      )
+    answers = [extract.extract(text, mode) for text in responses]
+    reasons = [
+      answer_lib.at_once(gold, answer, mode)
+      for gold, answer in zip(golds, answers)
+    ]
+    jobs = {
+      n: [golds[n], answers[n], (questions[n] or '')[:_QUESTION_CHARS], mode]
+      for n, reason in enumerate(reasons)
+      if reason is None
+    }
+    with self._lock:
+      if jobs:
+        self._run(jobs, limit_s, reasons)
+      self.counts.update(reasons)
+    return [_verdict(*pair) for pair in zip(reasons, answers)]
+
+  def _run(self, jobs: dict, limit_s: float, reasons: list) -> None:
+    if not self._pool:
+      raise ValueError(
+        'this verifier is closed; allowed: grading inside its `with` block; '
+        'make a new one'
+      )
+    pending, suspects, restarts = collections.deque(jobs), set(), 0
+    try:
+      while pending or any(slot.held for slot in self._pool.slots):
+        if self._step(pending, suspects, jobs, limit_s, reasons):
+          continue
+        restarts += 1
+        if restarts > _RESTARTS:
+          raise RuntimeError(
+            'the grading processes die at once; they are run as '
+            f'{sys.executable} -c ...: check that it imports '
+            'tandem.rewards.worker, and the memory left'
+          )
+        for slot in self._pool.slots:
+          pending.extendleft(reversed(slot.held))
+        self._restart()
+    except BaseException:
+      # Answers to this batch must not be read as answers to the next.
+      self._restart()
+      raise
+
+  def _restart(self) -> None:
+    self._pool.end()
+    self._pool = _Pool(self._workers, self._judge)
+
+  def _step(self, pending, suspects, jobs, limit_s, reasons) -> bool:
+    """Sends what can be sent and takes what comes; False if the pool died."""
+    pool = self._pool
+    if pool.ready:
+      for _ in range(_AHEAD):  # in turn, so that the last items spread
+        for slot in pool.slots:
+          if pending and len(slot.held) < _AHEAD:
+            item = pending.popleft()
+            pool.send(slot, item, limit_s, jobs[item])
+    busy = [slot.deadline for slot in pool.slots if slot.held]
+    messages = pool.messages(min(busy) if pool.ready else pool.deadline)
+    if messages is None:
+      return False
+    for kind, *rest in messages:
+      if kind == 'ready':
+        pool.ready = True
+      elif kind == 'failed':
+        raise RuntimeError(
+          'the grading processes could not start; they need math-verify and '
+          f'sympy as setup.py names them:\n{rest[0]}'
+        )
+      elif kind == 'born':
+        pool.slots[rest[0]].pid = rest[1]
+      else:
+        slot, told = pool.slots[rest[0]], rest[1:]
+        item = slot.held.popleft() if slot.held else None
+        if kind == 'done':
+          assert told[0] == item, (told, item)
+          reasons[item] = told[1]
+        else:
+          self.replaced += 1
+          self._blame(slot, item, told[0], pending, suspects, reasons)
+        slot.deadline = time.monotonic() + limit_s + _GRACE_S
+    if not pool.ready:
+      return time.monotonic() < pool.deadline
+    for slot in pool.slots:
+      if slot.held and time.monotonic() > slot.deadline and slot.pid:
+        slot.overdue = True
+        slot.deadline = math.inf
+        with contextlib.suppress(ProcessLookupError):
+          os.kill(slot.pid, signal.SIGKILL)
+    return True
+
+  def _blame(self, slot, item, by, pending, suspects, reasons) -> None:
+    """A worker died: of a time-out, or of a crash that may not be its item's."""
+    overdue, slot.overdue = slot.overdue, False
+    if item is None:
+      return
+    if by == signal.SIGALRM or overdue:
+      reasons[item] = 'timeout'
+    elif item in suspects:
+      reasons[item] = 'crashed'
+    else:
+      suspects.add(item)  # killed from outside, perhaps: once more
+      pending.appendleft(item)
+
+
+def _check(mode: str, limit_s: float) -> None:
+  if mode not in extract.MODES:
+    raise ValueError(
+      f'grader mode {mode!r} is unknown; allowed: {extract.MODES}; use '
+      '"strict" unless a paper is being reproduced'
+    )
+  if not limit_s > 0:
+    raise ValueError(
+      f'limit_s is {limit_s}; allowed: a positive number of seconds; '
+      'the default is 2.0'
+    )
+
+
+@functools.cache
+def _verdict_type():
+  # Here and not at the top: `types` imports jax, and this package is imported
+  # by the workers, which must start fast and touch no accelerator.
+  from tandem import types
+
+  return types.Verdict
+
+
+def _verdict(reason: str, answer: str | None):
+  return _verdict_type()(float(reason == 'equal'), reason, answer or '')
+
+
+_shared: dict[int, Verifier] = {}
+_shared_lock = threading.Lock()
+
+
+def grade(
+  gold: str,
+  response: str,
+  *,
+  question: str | None = None,
+  mode: str = 'strict',
+  limit_s: float = 2.0,
+):
+  """Grades one response; safe in any process and thread.
+
+  The comparison runs in one worker process, started at the first call that
+  needs it and ended with this process. For batches use `Verifier`.
+
+  Args:
+    gold: the right answer.
+    response: the decoded response.
+    question: the problem's text; settles conventions only.
+    mode: one of extract.MODES.
+    limit_s: wall seconds that the comparison may take.
+
+  Returns:
+    A `types.Verdict`.
+
+  Raises:
+    ValueError: for an unknown mode or a limit that is not positive.
+  """
+  _check(mode, limit_s)
+  found = extract.extract(response, mode)
+  reason = answer_lib.at_once(gold, found, mode)
+  if reason is not None:
+    return _verdict(reason, found)
+  # A forked child has a copy of the parent's pipes: it needs its own worker.
+  owner = os.getpid()
+  with _shared_lock:
+    if owner not in _shared:
+      _shared[owner] = Verifier(workers=1)
+    verifier = _shared[owner]
+  verdicts = verifier.grade(
+    [gold], [response], [question], mode=mode, limit_s=limit_s
+  )
+  return verdicts[0]

@@ -1,0 +1,106 @@
+"""Answers in words: names, choices, numerals, phrases with a meaning."""
+
+# ruff: noqa: SIM905  (lists of words are easier to read as words)
+
+from fractions import Fraction
+import re
+
+_UNITS = (
+  'zero one two three four five six seven eight nine ten eleven twelve thirteen '
+  'fourteen fifteen sixteen seventeen eighteen nineteen'
+).split()
+_TENS = 'twenty thirty forty fifty sixty seventy eighty ninety'.split()
+_NUMBERS = {name: n for n, name in enumerate(_UNITS)}
+_NUMBERS |= {name: 10 * n for n, name in enumerate(_TENS, start=2)}
+_NUMBERS |= {
+  f'{ten} {one}': 10 * n + k
+  for n, ten in enumerate(_TENS, start=2)
+  for k, one in enumerate(_UNITS[1:10], start=1)
+}
+_NUMBERS |= {'hundred': 100, 'one hundred': 100, 'one thousand': 1000}
+_EMPTY = ('no solution', 'no real solution', 'empty set', 'no root', 'none')
+_EMPTY += ('no such number', 'no real root', 'there are no solution')
+_LINE = (
+  'all real number',
+  'all real',
+  'real number',
+  'all x',
+  'any real number',
+)
+
+_TEXT = re.compile(r'\\text\s*\{([^{}]*)\}')
+_PROSE = re.compile(r"[A-Za-z\s.,;:'\"!?()\-]*")
+_CHOICE = re.compile(
+  r'[(\[]?\s*([A-J])\s*[)\].:]?(?:(?<=[)\].:])\s*.*)?', re.DOTALL
+)
+_FUNCTION = re.compile(r'\b(?:sin|cos|tan|log|sqrt|exp|ln|pi|infty|infinity)\b')
+
+
+def is_prose(text: str) -> bool:
+  """Whether a normalised answer is words and not an expression."""
+  plain = _unwrapped(text)
+  if not _PROSE.fullmatch(plain) or _FUNCTION.search(plain):
+    return False
+  runs = re.findall(r'[A-Za-z]+', plain)
+  return bool(runs) and (
+    text != plain and max(map(len, runs)) >= 2 or max(map(len, runs)) >= 3
+  )
+
+
+def same(gold: str, answer: str) -> bool:
+  """Whether two answers are the same words, or the same choice of A to J."""
+  choice = _CHOICE.fullmatch(_unwrapped(gold).strip())
+  if choice and len(_unwrapped(gold).strip(' ()[].:')) == 1:
+    other = _CHOICE.fullmatch(_unwrapped(answer).strip())
+    if other and other.group(1) == choice.group(1):
+      wrapped = text_differs(gold) or text_differs(answer)
+      return wrapped or len(_unwrapped(answer).strip(' ()[].:')) == 1
+  if not is_prose(gold) and not is_prose(answer):
+    return False
+  return _canonical(gold) == _canonical(answer) != ''
+
+
+def text_differs(text: str) -> bool:
+  """Whether an answer is wrapped as text, or bracketed."""
+  return _unwrapped(text) != text or text.startswith(('(', '['))
+
+
+def meaning(text: str) -> tuple | None:
+  """The tree that a phrase stands for, ('text', words) if it is only words,
+  None if it is no prose."""
+  if not is_prose(text):
+    return None
+  phrase = _canonical(text)
+  if phrase in _NUMBERS:
+    return ('num', Fraction(_NUMBERS[phrase]), str(_NUMBERS[phrase]))
+  if phrase in _EMPTY:
+    return ('sym', r'\emptyset')
+  if phrase in _LINE:
+    return ('sym', r'\mathbb{R}')
+  parts = re.split(r'\s*,\s*|\s+and\s+|\s+or\s+', _unwrapped(text).strip())
+  if len(parts) > 1 and all(parts):
+    trees = [meaning(part) or _letter(part) for part in parts]
+    return ('list', trees, ',')
+  if not re.search(r'[A-Za-z]{4}|\s', phrase) and text == _unwrapped(text):
+    return None  # `abc` may be a product
+  return ('words', phrase)
+
+
+def _letter(part: str) -> tuple:
+  return ('words', _canonical(part))
+
+
+def _unwrapped(text: str) -> str:
+  return _TEXT.sub(r'\1', text)
+
+
+def _canonical(text: str) -> str:
+  plain = re.sub(r'[^a-z0-9]+', ' ', _unwrapped(text).lower()).split()
+  plain = [w for w in plain if w not in ('the', 'a', 'an')] or plain
+  return ' '.join(map(_singular, plain))
+
+
+def _singular(word: str) -> str:
+  if len(word) > 3 and word.endswith('s') and not word.endswith('ss'):
+    return word[:-1]
+  return word
