@@ -163,8 +163,9 @@ def test_dtypes_and_shapes(case):
     assert (grad.shape, grad.dtype) == (batch.valid.shape, jnp.float32)
 
 
-@every_case
-@pytest.mark.parametrize('size', [4, 1])
+@pytest.mark.parametrize(
+  'case,size', [(c, 1) for c in CASES] + [(c, 4) for c in losses.LOSSES]
+)
 def test_micro_batches_add(case, size):
   """CASES 17: 1 x 8, 2 x 4 and 8 x 1 rows of ragged lengths."""
   variant, cfg = member(case)
