@@ -4,8 +4,10 @@ Built from the file's own vocabulary and merges. transformers' conversion
 assumes GPT-2's splitter for every file and so loses, for instance, SmolLM2's
 rule that every digit stands alone.
 
-Source: llama.cpp's pre-tokenizer names (`tokenizer.ggml.pre`) and the
-  tokenizer.json files of the model families, read for each name below.
+Source: the names are llama.cpp's (`tokenizer.ggml.pre`), and `llama-bpe`'s
+  pattern is the one in its sources; `qwen2` equals Qwen3's tokenizer.json (the
+  tests compare them where that file is present); `smollm` is the digit rule
+  measured on SmolLM2's file (ENVS section 7).
 """
 
 import os
@@ -39,7 +41,7 @@ def _by_words(*before):
 
 
 # name -> (splitter, normalizer, whether whole words bypass the merges)
-_KINDS = {
+KINDS = {
   'smollm': lambda: (
     _by_words(pre_tokenizers.Digits(individual_digits=True)),
     None,
@@ -88,13 +90,13 @@ def load(path: str | os.PathLike):
     raise ValueError(f'{path} does not exist; give the path of a .gguf file.')
   get = _read(path)
   model, kind = get('tokenizer.ggml.model'), get('tokenizer.ggml.pre')
-  if model != 'gpt2' or kind not in _KINDS:
+  if model != 'gpt2' or kind not in KINDS:
     raise ValueError(
       f'{path} holds a tokenizer of model {model!r} with splitter {kind!r}; '
-      f"known are model 'gpt2' with one of {sorted(_KINDS)}. Point to the "
+      f"known are model 'gpt2' with one of {sorted(KINDS)}. Point to the "
       f"model's Hugging Face tokenizer instead."
     )
-  splitter, normalizer, ignore_merges = _KINDS[kind]()
+  splitter, normalizer, ignore_merges = KINDS[kind]()
   tokens = get('tokenizer.ggml.tokens')
   merges = [tuple(m.split(' ', 1)) for m in get('tokenizer.ggml.merges')]
   bpe = tokenizers.Tokenizer(

@@ -10,7 +10,7 @@ import transformers
 CORPUS = [
   'The answer is 42, unbelievable as it is.\n\nSo \\frac{1}{2} of 12 km.',
   '数学の問題 is hard.\n\n数学 is 好き. 😀 and 😁 are faces.\n',
-  'We have \\sqrt{2} and 100km in 2024.\n\n  indented  text\n\n',
+  'We have \\sqrt{2} and 100km in 2024.\n\n a  7 b  8  indented  text\n\n',
 ] * 4
 CHAT = (
   "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}"
