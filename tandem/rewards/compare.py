@@ -48,10 +48,14 @@ def match(a: tuple, b: tuple, rules: Rules) -> bool:
   if 'rel' in (a[0], b[0]) or _relational(a) or _relational(b):
     if _relations(a, b, rules):
       return True
+  if _conditional(a) and _conditional(b):
+    if values.symbols(a) != values.symbols(b):
+      return False  # x > 2 is not n > 2
   if sets.is_setlike(a) or sets.is_setlike(b):
     verdict = _as_sets(a, b)
     if verdict is not None:
       return verdict
+  a, b = _one(a, rules), _one(b, rules)
   if 'matrix' in (a[0], b[0]):
     return _matrices(a, b, rules)
   if a[0] in ('group', 'list') or b[0] in ('group', 'list'):
@@ -69,6 +73,15 @@ def _bare(node: tuple) -> tuple:
   if node[0] == 'neg' and node[1][0] in ('percent', 'degree', 'qty'):
     inner = node[1]
     return (inner[0], ('neg', inner[1]), *inner[2:])
+  return node
+
+
+def _one(node: tuple, rules: Rules) -> tuple:
+  """Alternatives that are all one value are that value: `1/2 or 0.5`."""
+  if node[0] == 'list' and node[2] == 'or' and 1 < len(node[1]) <= MAX_ITEMS:
+    head, *rest = node[1]
+    if all(match(head, other, rules) for other in rest):
+      return head
   return node
 
 
@@ -103,6 +116,13 @@ def _choose(node, sign: int):
 
 
 # Relations.
+
+
+def _conditional(node: tuple) -> bool:
+  """Whether a tree is a condition on variables that are not bound."""
+  if node[0] == 'list':
+    return all(map(_conditional, node[1]))
+  return node[0] == 'rel' and r'\in' not in node[2]
 
 
 def _relational(node: tuple) -> bool:

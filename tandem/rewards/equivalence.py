@@ -23,7 +23,7 @@ _SPACES = re.compile(r'-?[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?')
 _EXPONENT = re.compile(r'(?<![\w.])(\d+(?:\.\d+)?|\.\d+)[eE]([+-]?\d{1,4})\b')
 _LETTERED_BASE = re.compile(
   r'\(?([0-9A-F]*[0-9][0-9A-F]*(?:\.[0-9A-F]+)?)\)?_\{?(?:\\text\{)?\s*'
-  r'(\d{1,2}|two|eight|ten)\s*\}*'
+  r'\(?(\d{1,2}|two|eight|ten)\)?\s*\}*'
 )
 _WORDED_BASE = re.compile(
   r'([0-9A-F]*[0-9][0-9A-F]*)\s*(?:\\text\{)?\s*\(?(?:in\s+)?base[- ]?(\d{1,2})\)?\s*\}?'
@@ -124,7 +124,8 @@ def readings(text: str, question: str = '') -> Iterator[tuple]:
     outside = _join_thousands(spelled)
     if outside != spelled:
       yield from _parsed(outside)
-    yield from _parsed(spelled)
+    if outside == spelled or not re.search(r',0\d', spelled):
+      yield from _parsed(spelled)  # no list has an item 000
     if spelled == text:
       break
 

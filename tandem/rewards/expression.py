@@ -36,8 +36,9 @@ _GREEK = tuple(
 _ATOM_COMMANDS = (r'\frac', r'\sqrt', r'\binom', r'\pi', r'\infty', r'\lfloor')
 _ATOM_COMMANDS += (r'\lceil', r'\{', r'\langle', r'\begin', r'\emptyset')
 _ATOM_COMMANDS += (r'\ldots', r'\sum', r'\prod', r'\choose', r'\vec', r'\hat')
-_ATOM_COMMANDS += (r'\bar', r'\tilde', r'\|', r'\overrightarrow')
-_DECOR = (r'\vec', r'\hat', r'\bar', r'\tilde', r'\overrightarrow')
+_ATOM_COMMANDS += (r'\dot', r'\ddot', r'\bar', r'\tilde', r'\|', r'\overrightarrow')
+_DECOR = (r'\dot', r'\ddot', r'\vec', r'\hat', r'\bar', r'\tilde', r'\overrightarrow')
+_CALLED = 'fghFGHIPQ'
 _CLOSERS = {'(': ')]', '[': ')]', ']': '[]'}
 _CLOSERS = {k: tuple(v) for k, v in _CLOSERS.items()}
 
@@ -111,8 +112,8 @@ class _Parser:
     while True:
       if self.is_op(',', ';'):
         seen.add(self.peek())
-      elif self.kind() == 'text' and self.peek().strip(' ,') in ('and', 'or'):
-        seen.add(self.peek().strip(' ,'))
+      elif self.kind() == 'text' and self.peek().lower().strip(' ,') in ('and', 'or'):
+        seen.add(self.peek().lower().strip(' ,'))
       elif self.is_op(r'\\', '&') and start != self.at:
         pass
       else:
@@ -145,7 +146,7 @@ class _Parser:
     while self.at < len(self.tokens):
       kind, value = self.kind(), self.peek()
       if kind in ('text', 'unit', 'word'):
-        if value.strip(' ,') in ('and', 'or'):
+        if value.lower().strip(' ,') in ('and', 'or'):
           break
         words.append(value)
       elif not words and value != r'\$':
@@ -347,6 +348,10 @@ class _Parser:
       name += '_' + self._subscript()
     while self.take("'"):
       name += "'"
+    if name[0] in _CALLED and self.is_op('(') and self.kind(1) == 'num':
+      if self.peek(2) == ')':  # f(3) is a value of its own, no product
+        name += f'({self.peek(1)})'
+        self.at += 3
     return ('sym', name)
 
   def _subscript(self) -> str:

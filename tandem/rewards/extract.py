@@ -8,13 +8,19 @@ import re
 
 MODES = ('strict', 'tolerant', 'trl_release', 'roll')
 
-_BOX = re.compile(r'\\(?:boxed|fbox)(?![a-zA-Z])\s*')
+_BOX = re.compile(r'\\(?:boxed|fbox)(?![a-zA-Z])')
+_BRACES = re.compile(
+  r'\\(?:boxed|fbox)\s*(?P<box>\{)'
+  r'|\\(?:boxed|fbox)\s*(?P<bare>(?<=\s)[a-zA-Z](?![a-zA-Z])|-?\d[\d.,/]*)'
+  r'|\\.|[{}]',
+  re.DOTALL,
+)
 # What may stand between two boxes that are parts of one list.
 _JOIN = re.compile(
-  r'(?:\\text\{\s*(?:and|or)\s*\}|\\(?:quad|qquad|[,;:!()\[\]])'
+  r'(?:\\text\{\s*and\s*\}|\\(?:quad|qquad|[,;:!()\[\]])'
   r'|,|;|\$|\s|\b(?:and|or)\b)*'
 )
-_JOIN_WORD = re.compile(r',|;|\b(?:and|or)\b')
+_JOIN_WORD = re.compile(r',|;|\band\b')
 _FINAL = re.compile(
   r'(?:^|.*?\b)(?:final\s+answer|answer)\b[\s*_]*(?:is|:|=)[\s*_:]*(?P<a>.+)$',
   re.IGNORECASE,
@@ -95,37 +101,28 @@ def _roll(response: str) -> str | None:
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
-  """Complete boxes from left to right, outermost only: (start, end, inside)."""
+  """Complete boxes from left to right, outermost only: (start, end, inside).
+
+  One pass with a stack, so that thousands of unclosed boxes cost no more.
+  """
   found = []
-  position = 0
-  while match := _BOX.search(text, position):
-    start, inside = match.start(), match.end()
-    position = inside
-    if inside >= len(text):
-      break
-    if text[inside] == '{':
-      end = _closing(text, inside)
-      if end is not None:
-        found.append((start, end + 1, text[inside + 1 : end].strip()))
-        position = end + 1
-    elif bare := re.compile(r'-?\d[\d.,/]*|[a-zA-Z]').match(text, inside):
-      found.append((start, bare.end(), bare.group().rstrip('.,')))
-      position = bare.end()
+  opened = []  # (start of a box or None for a plain brace, start of inside)
+  for match in _BRACES.finditer(text):
+    mark = match.group()
+    if mark == '{':
+      opened.append((None, match.end()))
+    elif mark == '}':
+      start, inside = opened.pop() if opened else (None, 0)
+      if start is not None:
+        while found and found[-1][0] > start:
+          found.pop()  # it stands inside this one
+        found.append((start, match.end(), text[inside : match.start()].strip()))
+    elif match.group('bare'):
+      bare = match.group('bare').rstrip('.,')
+      found.append((match.start(), match.end(), bare))
+    elif match.group('box'):
+      opened.append((match.start(), match.end()))
   return found
-
-
-def _closing(text: str, opening: int) -> int | None:
-  """Index of the brace closing `text[opening]`; escaped braces do not count."""
-  depth = 0
-  for match in re.compile(r'\\.|[{}]', re.DOTALL).finditer(text, opening):
-    brace = match.group()
-    if brace == '{':
-      depth += 1
-    elif brace == '}':
-      depth -= 1
-      if depth == 0:
-        return match.start()
-  return None
 
 
 def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str:
@@ -144,13 +141,11 @@ def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str:
 
 def _unnest(answer: str) -> str:
   """A box that holds nothing but a box is that box."""
-  while match := _BOX.match(answer):
-    if not answer.startswith('{', match.end()):
+  while boxes := _boxes(answer):
+    start, end, inside = boxes[0]
+    if (start, end) != (0, len(answer)):
       break
-    end = _closing(answer, match.end())
-    if end != len(answer) - 1:
-      break
-    answer = answer[match.end() + 1 : end].strip()
+    answer = inside
   return answer
 
 

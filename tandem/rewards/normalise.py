@@ -51,6 +51,9 @@ _SPACING = re.compile(
   r'|phantom\{[^{}]*\}|hspace\*?\{[^{}]*\}|vspace\*?\{[^{}]*\}|strut)'
   r'(?![a-zA-Z])'
 )
+_REPEATING = re.compile(
+  r'(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{\s*(\d+)\s*\}|(\d))'
+)
 # Thousands grouped in a way that can mean nothing else.
 _GROUPED = re.compile(
   r'(?<![\d.,])\d{1,3}(?:(?:\{,\}\s*(?:\\!)?|,\s*\\!\s*|\\,)\d{3})+(?!\d)'
@@ -79,6 +82,7 @@ _RENAMES = (
   (r'\\(?:varepsilon)(?![a-zA-Z])', r'\\epsilon '),
   (r'\^\s*\{\s*\\circ\s*\}', r'^\\circ '),
   (r'\\(?:percent)(?![a-zA-Z])', r'\\%'),
+  (r'\\(?:angle|triangle|measuredangle|nobreakspace)(?![a-zA-Z])', ' '),
   (r'\\(?:textdollar)(?![a-zA-Z])', r'\\$'),
   (r'\\(?:Reals|R)(?![a-zA-Z])', r'\\mathbb{R}'),
   (r'\\mathbb\s*([RZNQC])(?![a-zA-Z])', r'\\mathbb{\1}'),
@@ -87,7 +91,7 @@ _RENAMES = tuple((re.compile(a), b) for a, b in _RENAMES)
 # Dressing whose content is meant as mathematics, or as a word.
 _BARE = re.compile(
   r'\\(?:mathbf|mathit|mathsf|mathtt|mathcal|mathnormal|boldsymbol|bm|pmb'
-  r'|ensuremath|underline|overline|boxed|fbox|displaystyle)\s*'
+  r'|ensuremath|underline|overline|boxed|fbox|displaystyle|textsc)\s*'
   r'\{([^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*)\}'
 )
 _WORDS = re.compile(
@@ -109,6 +113,9 @@ def normalise(text: str) -> str:
   text = re.sub(r'(?<!\\)\\[()\[\]]|(?<!\\)\$', ' ', text)
   text = _GROUPED.sub(lambda m: re.sub(r'\D', '', m.group()), text)
   text = re.sub(r'(?<=\d)\{,\}(?=\d)', '.', text)  # a decimal comma, braced
+  text = _REPEATING.sub(_repeating, text)
+  if r'\begin' not in text:  # there a double backslash starts a row
+    text = re.sub(r'\\\\(?=[a-zA-Z])', r'\\', text)
   text = _SPACING.sub(' ', text)
   text = re.sub(r'(?<!\\)\\!|\\negthinspace(?![a-zA-Z])', '', text)
   text = re.sub(r'(?<!\\)\\[;:> ]|~', ' ', text)
@@ -130,6 +137,15 @@ def _trim(text: str) -> str:
     text = text.removesuffix('\\')
     text = text.removeprefix('**').removesuffix('**')
   return text
+
+
+def _repeating(match: re.Match) -> str:
+  """`0.1\\overline{6}` as the fraction that it is."""
+  whole, fixed, *cycles = match.groups()
+  cycle = cycles[0] or cycles[1]
+  value = int(whole + fixed + cycle) - int(whole + fixed)
+  scale = 10 ** len(fixed) * (10 ** len(cycle) - 1)
+  return rf'(\frac{{{value}}}{{{scale}}})'
 
 
 def _unicode(text: str) -> str:

@@ -89,6 +89,8 @@ def _same_curve(explicit: tuple, other: tuple, names: list[str]) -> bool:
   (left, right), sides = explicit[1], other[1]
   if left[0] != 'sym' or left[1] in values.symbols(right):
     return False
+  if not any(left[1] in values.symbols(side) for side in sides):
+    return False
   name, held = left[1], 0
   for sample in range(values.SAMPLES):
     where = values.point(names, sample)

@@ -37,7 +37,7 @@ _TOKEN = re.compile(
   r'|(?P<text>\\text\s*\{)'
   r'|(?P<set>\\mathbb\{[RZNQC]\})'
   r'|(?P<cmd>\\[a-zA-Z]+\*?|\\.)'
-  r'|(?P<num>\d+(?:\.\d+)?|\.\d+)'
+  r'|(?P<num>\d+(?:\.\d*)?|\.\d+)'
   r'|(?P<run>[a-zA-Z]+)'
   r'|(?P<op>\*\*|<=|>=|!=|:=|==|.)',
   re.DOTALL,
@@ -118,8 +118,8 @@ def _letters(run: str, before: list[Token], spaced: bool) -> list[Token]:
   )
   if run in _BARE:
     return [Token('cmd', _BARE[run], spaced)]
-  if run in ('and', 'or'):
-    return [Token('text', run, spaced)]
+  if run.lower() in ('and', 'or'):
+    return [Token('text', run.lower(), spaced)]
   if after_number and len(run) > 1 and units.is_unit(run):
     return [Token('unit', run, spaced)]
   if before and before[-1].kind == 'unit' and before[-1].value != 'unit':

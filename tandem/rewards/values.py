@@ -22,7 +22,8 @@ MAX_LOG2 = 1 << 30  # of a floating magnitude
 MAX_FACTORIAL = 20_000
 MAX_TERMS = 2_000  # of a written-out sum
 
-# Exact and without special relations; some inside (0, 1), some negative.
+# Exact and without special relations; some inside (0, 1), some negative, some
+# large (floors of small arguments agree too often).
 _POINTS = (
   (Fraction(37, 61), Fraction(71, 103), Fraction(29, 83), Fraction(43, 97)),
   (Fraction(83, 59), Fraction(127, 47), Fraction(211, 89), Fraction(97, 71)),
@@ -31,6 +32,8 @@ _POINTS = (
   (Fraction(-173, 73), Fraction(-101, 43), Fraction(67, 29), Fraction(-7, 3)),
   (Fraction(139, 41), Fraction(-59, 113), Fraction(-79, 37), Fraction(11, 5)),
   (Fraction(-7, 97), Fraction(-89, 131), Fraction(-31, 59), Fraction(-3, 23)),
+  (Fraction(137, 11), Fraction(523, 37), Fraction(331, 19), Fraction(89, 3)),
+  (Fraction(911, 23), Fraction(-613, 29), Fraction(433, 17), Fraction(79, 4)),
 )
 SAMPLES = len(_POINTS)
 
