@@ -18,7 +18,7 @@ from tandem.kernels.token_logprob import chunks
 
 Array = jax.Array
 
-BLOCK_ELEMENTS = 2**25  # most [R, V] of one law on a device: 128 MiB of float32
+BLOCK_ELEMENTS = 2**24  # most [R, V] of a law on a device: 64 MiB of float32
 
 
 class Plan(NamedTuple):
@@ -60,7 +60,7 @@ def _backward(plan, saved, cotangents):
   d_hidden, d_head = chunks.on_shards(
     plan.policy,
     functools.partial(_backward_local, plan),
-    in_specs=(*_head_specs(plan), jax.P(), jax.P(), jax.P()),
+    in_specs=(*_head_specs(plan), *[jax.P()] * 4),
     out_specs=(jax.P(), plan.policy.head_spec),
   )(*arrays, log_norms, (kl, entropy), (g_kl, g_logp, g_entropy))
   return d_hidden, d_head, None, None, None
@@ -78,21 +78,25 @@ def _forward_local(plan, hidden, head, hidden2, head2, targets):
 
   def block(xs):
     hidden, hidden2, targets = xs
-    z = chunks.logits(policy, hidden, head)
-    z2 = chunks.logits(plan.other, hidden2, head2)
-    log_norm, log_norm2 = _log_norm(policy, z), _log_norm(policy, z2)
-    logp, logq = z - log_norm[:, None], z2 - log_norm2[:, None]
-    p = jnp.exp(logp)
+    z, e, mass, log_norm = _exponents(
+      policy, chunks.logits(policy, hidden, head)
+    )
+    z2, e2, mass2, log_norm2 = _exponents(
+      policy, chunks.logits(plan.other, hidden2, head2)
+    )
     total = lambda x: chunks.psum(policy, jnp.sum(x, axis=-1))
-    kl = total(p * (logp - logq))
+    # With z and z2 counted from their maxima, equal laws give exactly zero.
+    log_ratio = jnp.log(mass2) - jnp.log(mass)
+    kl = total(e * (z - z2)) / mass + log_ratio
     overlap = taken = entropy = None
     if plan.overlap:
-      overlap = total(jnp.exp(jnp.minimum(logp, logq)))
+      ratio = mass / mass2
+      overlap = total(jnp.minimum(e, e2 * ratio[:, None])) / mass
     if targets is not None:
       hit = chunks.is_target(targets, 0, vocab)
-      taken = total(jnp.where(hit, logp, 0.0))
+      taken = total(jnp.where(hit, z, 0.0)) - jnp.log(mass)
     if policy.entropy:
-      entropy = -total(p * logp)
+      entropy = jnp.log(mass) - total(e * z) / mass
     return (kl, overlap, taken, entropy), (log_norm, log_norm2)
 
   # Block b holds rows b, b + blocks, ...: where rows are cut over devices, each
@@ -109,11 +113,16 @@ def _forward_local(plan, hidden, head, hidden2, head2, targets):
   return jax.tree.map(lambda x: x.T.reshape(-1)[:rows], out)
 
 
-def _log_norm(plan, z):
-  """[R] log sum exp over the whole vocabulary of logits of this shard."""
+def _exponents(plan, z):
+  """z - max z and its exponential [R, V]; that one's sum, log-normaliser [R].
+
+  Maximum and sum are the whole vocabulary's, of whose logits z is a shard.
+  """
   top = chunks.pmax(plan, jnp.max(z, axis=-1))
-  mass = jnp.sum(jnp.exp(z - top[:, None]), axis=-1)
-  return top + jnp.log(chunks.psum(plan, mass))
+  z = z - top[:, None]
+  e = jnp.exp(z)
+  mass = chunks.psum(plan, jnp.sum(e, axis=-1))
+  return z, e, mass, top + jnp.log(mass)
 
 
 def _backward_local(
