@@ -94,7 +94,7 @@ def test_the_cache_is_read_by_hash_and_made_again_when_broken(tmp_path):
   for broken in (
     '{"ids": [1,',
     json.dumps({**record, 'count': record['count'] + 1}),
-    json.dumps({**record, 'ids': [3, 1], 'count': 2}),
+    json.dumps({**record, 'ids': [1, 1], 'count': 2}),
     json.dumps({**record, 'ids': [1, 999], 'count': 2}),
     json.dumps([]),
   ):
