@@ -85,10 +85,12 @@ def write(
 ) -> LayerCache:
   """Stores k, v [N, C, K, H] at suffix slots [N, C]; out of range: dropped."""
   rows = jnp.arange(slots.shape[0])[:, None]
+  # Negative slots are out of range too; numpy's reading would be the last one.
+  put = {'mode': 'drop', 'wrap_negative_indices': False}
   at = (rows, slots) if layer.layout == 'slots' else (rows, slice(None), slots)
   return layer.replace(
-    suffix_k=layer.suffix_k.at[at].set(k, mode='drop'),
-    suffix_v=layer.suffix_v.at[at].set(v, mode='drop'),
+    suffix_k=layer.suffix_k.at[at].set(k, **put),
+    suffix_v=layer.suffix_v.at[at].set(v, **put),
   )
 
 

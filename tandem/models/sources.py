@@ -38,6 +38,7 @@ class Source(Protocol):
 
 
 def config_json(path: pathlib.Path) -> types.ModelConfig:
+  """The config of a directory, from its config.json."""
   file = path / 'config.json'
   if not file.exists():
     raise ValueError(f'{path} has no config.json, which a checkpoint must.')
@@ -55,7 +56,7 @@ def resolve(source: str | os.PathLike) -> pathlib.Path:
   """
   text = os.fspath(source)
   path = pathlib.Path(text).expanduser()
-  if path.is_dir() or (path.is_file() and path.suffix == '.gguf'):
+  if text and path.is_dir() or (path.is_file() and path.suffix == '.gguf'):
     return path
   hub_id = presets.HUB_IDS.get(text, text)
   if path.is_file() or not _HUB_ID.fullmatch(hub_id) or text.endswith('.gguf'):
@@ -85,7 +86,6 @@ class _Safetensors:
   def __init__(self, path: pathlib.Path):
     self.path = path
     index = path / INDEX
-    mapped = None
     if (path / SINGLE).exists():
       files = [SINGLE]
     elif index.exists():
@@ -112,7 +112,10 @@ class _Safetensors:
           f'{path / name} is not a whole safetensors file ({error}); download '
           'or write it again.'
         ) from error
-      self._files |= {key: opened for key in opened.keys()}  # noqa: SIM118
+      twice = sorted(set(opened.keys()) & set(self._files))
+      if twice:
+        raise ValueError(f'{path}: {twice} stand in {name} and before it.')
+      self._files |= dict.fromkeys(opened.keys(), opened)
 
   def shapes(self):
     return {
@@ -131,5 +134,6 @@ class _Safetensors:
 
 
 def open_source(source: str | os.PathLike) -> Source:
+  """Opens a checkpoint's headers; `source` and errors as in `resolve`."""
   path = resolve(source)
   return _Safetensors(path) if path.is_dir() else gguf_file.GGUFFile(path)

@@ -174,7 +174,7 @@ def load_params(
   Raises:
     ValueError: as `resolve` and `presets.config_from_hf`; or any tensor is
       missing, extra, mis-shaped or not of floats, or cfg computes another
-      function than the checkpoint's. All such are named in one error.
+      function than the checkpoint's. All tensors at fault are named at once.
   """
   opened = sources.open_source(source)
   own = None
