@@ -221,7 +221,6 @@ class Checkpoints:
       why = self._damage(step)
       if not why:
         state, host = self._restore(step, abstract)
-        self._manager.reload()
         return state, host['host_state'], step
       self._set_aside(step, why)
     if steps:

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -80,15 +81,26 @@ def test_from_two_devices_to_other_meshes(tmp_path):
     assert got.params['embed'].sharding.spec == P('tensor', 'fsdp')
 
 
-def test_saved_means_committed_and_donation_is_safe(tmp_path, capsys):
+def test_saved_means_committed_and_donation_is_safe(
+  tmp_path, capsys, monkeypatch
+):
   bump = jax.jit(lambda s: jax.tree.map(lambda x: x + 1, s), donate_argnums=0)
+  go_on = threading.Event()
+  write = integrity.write_checksums
+  monkeypatch.setattr(
+    integrity, 'write_checksums', lambda path: go_on.wait(20) and write(path)
+  )
   state = {'x': jnp.zeros(1 << 16)}
   with checkpoint.Checkpoints(tmp_path) as saved:
     saved.save(1, state, {})
-    assert 'saved' not in capsys.readouterr().out or (tmp_path / '1').exists()
     for _ in range(3):
       state = bump(state)
+    saved.poll()
+    assert saved.steps() == [] and not (tmp_path / '1').exists()
+    assert 'saved' not in capsys.readouterr().out
+    go_on.set()
     saved.wait()
+    assert saved.steps() == [1]
     assert f'saved step 1 in {tmp_path}' in capsys.readouterr().out
     assert not saved.save(1, state, {})  # there already
     got, _, _ = saved.restore_latest(jax.eval_shape(lambda: state))
@@ -145,18 +157,21 @@ def damage_sums(step):
 )
 def test_a_broken_one_is_named_and_skipped(tmp_path, warnings_said, harm):
   x = {'x': jnp.arange(1000.0)}
-  with checkpoint.Checkpoints(tmp_path, keep=3) as saved:
+  kwargs = dict(keep=3, best_metric='m')
+  with checkpoint.Checkpoints(tmp_path, **kwargs) as saved:
     for step in (1, 2, 3):
-      saved.save(step, {'x': x['x'] + step}, {'cursor': step})
+      saved.save(step, {'x': x['x'] + step}, {'cursor': step}, {'m': step})
   harm(tmp_path / '3')
-  with checkpoint.Checkpoints(tmp_path, keep=3) as again:
+  with checkpoint.Checkpoints(tmp_path, **kwargs) as again:
     state, host, step = again.restore_latest(jax.eval_shape(lambda: x))
     assert (step, host) == (2, {'cursor': 2})
     np.testing.assert_array_equal(state['x'], x['x'] + 2)
     assert any('step 3 is broken' in line for line in warnings_said)
+    assert again.best_step() == 2
     # History goes on over the broken step.
     assert again.save(3, x, {'cursor': 33})
     again.wait()
+    assert again.best_step() == 2  # the lost step's number went with it
     assert again.restore_latest(jax.eval_shape(lambda: x))[1:] == (
       {'cursor': 33},
       3,
