@@ -14,10 +14,15 @@ from tandem.rewards import compare
 from tandem.rewards import expression
 from tandem.rewards import normalise
 from tandem.rewards import published
+from tandem.rewards import quantities
 from tandem.rewards import words
 from tandem.rewards.tokens import ParseError
 from tandem.rewards.tokens import TooBig
 
+# Words that lead up to a value: "The answer is 42", in a box.
+_LEAD = re.compile(
+  r'^\s*\\text\s*\{[^{}]*\b(?:is|are|equals?|be|answer)\s*:?\s*\}(?=.*\S)'
+)
 _COMMAS = re.compile(r'(?<![\d.,\w])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])')
 _SPACES = re.compile(r'-?[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?')
 _EXPONENT = re.compile(r'(?<![\w.])(\d+(?:\.\d+)?|\.\d+)[eE]([+-]?\d{1,4})\b')
@@ -50,9 +55,9 @@ def judge(
   if mode in published.JUDGES:
     return published.JUDGES[mode](gold, answer)
   question = question or ''
-  rules = compare.Rules(
+  rules = quantities.Rules(
     percent=bool(re.search(r'percent|\\?%', question)),
-    close=compare.rounded if mode == 'tolerant' else None,
+    close=quantities.rounded if mode == 'tolerant' else None,
   )
   return _strict(gold, answer, question, rules)
 
@@ -105,6 +110,7 @@ def readings(text: str, question: str = '') -> Iterator[tuple]:
   Raises:
     TooBig: if the text is too long or too deep.
   """
+  text = _LEAD.sub('', text)
   text = re.sub(r'^\s*(?:\\approx|=|\\implies|\\therefore)\s*', '', text)
   meaning = words.meaning(text)
   if meaning is not None:

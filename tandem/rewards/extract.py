@@ -22,9 +22,11 @@ _JOIN = re.compile(
 )
 _JOIN_WORD = re.compile(r',|;|\band\b')
 _FINAL = re.compile(
-  r'(?:^|.*?\b)(?:final\s+answer|answer)\b[\s*_]*(?:is|:|=)[\s*_:]*(?P<a>.+)$',
+  r'(?:.*\b)?(?:final\s+answer|answer)\b[\s*_]*(?:is|:|=)[\s*_:]*(?P<a>.+)$'
+  r'|.*答案(?:是|为|：|:|=)+\s*(?P<b>.+)$',
   re.IGNORECASE,
 )
+_DOLLARS = re.compile(r'\$([^$]+)\$\s*(?:[.,;].*)?')
 _HASHES = re.compile(r'^\s*####\s*(?P<a>\S.*)$')
 _FINAL_LINES = 3  # a final-answer line is among the last lines, or is none
 _LINE_CHARS = 400  # ... and short
@@ -156,6 +158,10 @@ def _final_line(text: str) -> str | None:
       continue
     match = _HASHES.match(line) or _FINAL.match(line)
     if match:
-      answer = match.group('a').strip().strip('*_').strip()
-      return answer.removesuffix('.').strip() or None
+      found = match.groupdict()
+      answer = (found['a'] or found.get('b')).strip().strip('*_').strip()
+      answer = answer.removesuffix('.').removesuffix('。').strip()
+      # "The final answer is $x$. I hope it is correct."
+      inside = _DOLLARS.fullmatch(answer)
+      return (inside.group(1).strip() if inside else answer) or None
   return None

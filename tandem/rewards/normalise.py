@@ -152,8 +152,8 @@ def _unicode(text: str) -> str:
   if text.isascii():
     return text
   text = re.sub(
-    '(\\d?)([%s])' % ''.join(_VULGAR),
-    lambda m: '%s\\frac{%d}{%d}' % (m.group(1), *_VULGAR[m.group(2)]),
+    f'[{"".join(_VULGAR)}]',
+    lambda m: r'\frac{{{}}}{{{}}}'.format(*_VULGAR[m.group()]),
     text,
   )
   text = re.sub(

@@ -14,6 +14,8 @@ def is_name(node: tuple) -> bool:
     return True
   if kind == 'text':
     return True
+  if kind == 'div':  # of segments, or of anything that is named
+    return is_name(node[1]) and is_name(node[2])
   if kind == 'mul':
     head, *rest = node[1]
     if head[0] == 'pow':  # f^{-1}(x)
@@ -122,8 +124,10 @@ def _other_root(sides: tuple, name: str, where: dict) -> bool:
       value = values.as_float(value) if values.is_real(value) else None
     except values.Undefined:
       value = None
-    if before is not None and value is not None and before[1] * value < 0:
-      if not before[0] < known < at and abs(before[1] - value) < 100:
+    if value is not None and before is not None:
+      last, height = before
+      crossed = height * value < 0 and abs(height - value) < 100
+      if crossed and not last < known < at:
         return True
     before = None if value is None else (at, value)
   return False

@@ -17,7 +17,7 @@ class TooBig(ValueError):
   """The text asks for more work than an answer may."""
 
 
-MAX_DEPTH = 500  # nested braces and brackets
+MAX_DEPTH = 1200  # nested braces and brackets
 
 FUNCTIONS = frozenset(
   'sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh '

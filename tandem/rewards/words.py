@@ -33,6 +33,10 @@ _PROSE = re.compile(r"[A-Za-z\s.,;:'\"!?()\-]*")
 _CHOICE = re.compile(
   r'[(\[]?\s*([A-J])\s*[)\].:]?(?:(?<=[)\].:])\s*.*)?', re.DOTALL
 )
+_CLOCK = re.compile(
+  r'\s*(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s*m\.?)?\s*', re.IGNORECASE
+)
+_SHORT = {'dne': 'does not exist', 'undef': 'undefined'}
 _FUNCTION = re.compile(r'\b(?:sin|cos|tan|log|sqrt|exp|ln|pi|infty|infinity)\b')
 
 
@@ -49,6 +53,8 @@ def is_prose(text: str) -> bool:
 
 def same(gold: str, answer: str) -> bool:
   """Whether two answers are the same words, or the same choice of A to J."""
+  if _clock(gold) and _clock(answer):
+    return _same_time(_clock(gold), _clock(answer))
   choice = _CHOICE.fullmatch(_unwrapped(gold).strip())
   if choice and len(_unwrapped(gold).strip(' ()[].:')) == 1:
     other = _CHOICE.fullmatch(_unwrapped(answer).strip())
@@ -86,6 +92,32 @@ def meaning(text: str) -> tuple | None:
   return ('words', phrase)
 
 
+def _clock(text: str) -> tuple[int, int, str] | None:
+  match = _CLOCK.fullmatch(_unwrapped(text))
+  if not match:
+    return None
+  return (
+    int(match.group(1)),
+    int(match.group(2)),
+    (match.group(3) or '').lower(),
+  )
+
+
+def _same_time(one: tuple, two: tuple) -> bool:
+  """Two times of day; where one lacks its half of the day, it may be either's
+  by the 24-hour clock, or the same digits with the mark left out."""
+  if not one[2] or not two[2]:
+    return one[:2] == two[:2] or _minutes(one) == _minutes(two)
+  return _minutes(one) == _minutes(two)
+
+
+def _minutes(time: tuple) -> int:
+  hours, minutes, half = time
+  if half:
+    hours = hours % 12 + 12 * (half == 'p')
+  return 60 * hours + minutes
+
+
 def _letter(part: str) -> tuple:
   return ('words', _canonical(part))
 
@@ -97,6 +129,7 @@ def _unwrapped(text: str) -> str:
 def _canonical(text: str) -> str:
   plain = re.sub(r'[^a-z0-9]+', ' ', _unwrapped(text).lower()).split()
   plain = [w for w in plain if w not in ('the', 'a', 'an')] or plain
+  plain = ' '.join(_SHORT.get(word, word) for word in plain).split()
   return ' '.join(map(_singular, plain))
 
 

@@ -21,7 +21,7 @@ import sys
 import traceback
 
 MEMORY_BYTES = 4 << 30  # address space of a child; a bomb is a MemoryError
-RECURSION = 20_000  # deep but finite nesting is legal input
+RECURSION = 30_000  # deep but finite nesting is legal input
 HEADER = struct.Struct('>I')  # the length of the request that follows
 
 

@@ -217,6 +217,8 @@ def test_settings_that_make_no_sense_are_refused(verifier):
 
 
 def test_a_judge_that_cannot_be_imported_is_named():
-  with rewards.Verifier(workers=1, judge='no_such_module:judge') as pool:
-    with pytest.raises(RuntimeError, match='no_such_module'):
-      pool.grade(['1/2'], [r'\boxed{0.5}'])
+  with (
+    rewards.Verifier(workers=1, judge='no_such_module:judge') as pool,
+    pytest.raises(RuntimeError, match='no_such_module'),
+  ):
+    pool.grade(['1/2'], [r'\boxed{0.5}'])
