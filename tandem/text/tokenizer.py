@@ -32,7 +32,7 @@ def load(source: str | os.PathLike, *, revision: str | None = None):
   Raises:
     ValueError: nothing there to open, naming what was looked for.
   """
-  path = pathlib.Path(source)
+  path = pathlib.Path(source).expanduser()
   if path.suffix == '.gguf':
     return gguf_tokenizer.load(path)
   if path.is_dir() and not (path / 'tokenizer.json').exists():
@@ -44,7 +44,7 @@ def load(source: str | os.PathLike, *, revision: str | None = None):
     # Not AutoTokenizer: it imports torch, and for some families builds the
     # splitters anew instead of reading them from the file.
     return transformers.PreTrainedTokenizerFast.from_pretrained(
-      os.fspath(source), revision=revision or 'main'
+      path if path.is_dir() else os.fspath(source), revision=revision or 'main'
     )
   except (OSError, ValueError) as error:
     raise ValueError(
