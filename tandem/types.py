@@ -117,17 +117,16 @@ class Credit:
 
 @struct.dataclass
 class TrainState:
-  """All that decides the next step, besides the frozen weights.
+  """What an update changes; functional: (state, batch) -> (state, metrics).
 
-  `cursor` counts prompts drawn since the run began, refills included.
+  The step and the number of prompts drawn are the host's, and lie beside this
+  in the checkpoint.
   """
 
   params: Any  # float32 master weights; layers stacked
   opt_state: Any
   loss_state: Any  # the loss variant's own (a controller); {} where it has none
-  step: Array  # [] int32; steps done
-  cursor: Array  # [] int64 on the host, int32 here; prompts drawn
-  skipped: Array  # [] int32; updates skipped for a non-finite gradient
+  skipped: Array  # [] int32; updates skipped so far for a non-finite gradient
 
 
 @dataclasses.dataclass(frozen=True)

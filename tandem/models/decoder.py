@@ -191,11 +191,13 @@ def hidden(
 ) -> jax.Array:
   """Hidden states after the final norm, by a scan over the stacked layers.
 
+  A frozen model that is held as decode_params only is run layer by layer.
+
   Rows start at position 0 and are padded on the right, so a causal mask is
   all the masking there is: no real token ever sees a pad.
 
   Args:
-    params: layers stacked.
+    params: layers stacked, or decode_params.
     cfg: the model.
     ids: [N, S] int32.
     dtype: of the computation; the parameters' own where None.
@@ -224,7 +226,11 @@ def hidden(
     policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
     body = jax.checkpoint(body, policy=policy, prevent_cse=False)
   x = constrain(params['embed'].astype(dtype)[ids], 'btd')
-  x, _ = jax.lax.scan(body, x, params['layers'])
+  if isinstance(params['layers'], list):
+    for layer in params['layers']:
+      x, _ = body(x, layer)
+  else:
+    x, _ = jax.lax.scan(body, x, params['layers'])
   return _rms(x, params['final_norm'], cfg.norm_eps)
 
 

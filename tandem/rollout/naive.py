@@ -47,10 +47,10 @@ class _Turns:
     self.senior = named[rule.first] if rule.first in named else coin(0)
 
   def speaker(self, t: int, senior_starts: bool, junior_starts: bool) -> bool:
-    if self.rule.schedule == 'strict_word' and t > 0:
-      # The partner takes the word over only if it too would begin one here.
-      if senior_starts and junior_starts:
-        self.senior = self.coin(t)
+    # The partner takes a word over only if it too would begin one here.
+    strict = self.rule.schedule == 'strict_word' and t > 0
+    if strict and senior_starts and junior_starts:
+      self.senior = self.coin(t)
     return self.senior
 
   def advance(self, t: int, boundary: bool) -> None:

@@ -23,7 +23,9 @@ import jax.numpy as jnp
 _TOKEN_STREAM = 0
 _COIN_STREAM = 1
 
-_ONE_BITS = 0x3F800000  # float32 1.0
+# Places of the two infinities in the order of float32, see `_as_float`.
+_MINUS_INFINITY = -0x7F800001
+_INFINITY = 0x7F800000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,40 +149,44 @@ def coins(row_keys: jax.Array, position: jax.Array, p: float) -> jax.Array:
   return jax.vmap(lambda key: jax.random.bernoulli(key, p))(keys)
 
 
-def _keep_top_k(logits, k):
-  """-inf on all below the k-th largest; ids tied with it stay."""
-  if k >= logits.shape[-1]:
-    return logits
-  kth = jax.lax.top_k(logits, k)[0][..., -1:]
-  return jnp.where(logits < kth, -jnp.inf, logits)
+def _as_float(order):
+  """The float32 at a place in the floats' order: int32 to float32."""
+  # Bit patterns order as the floats do, backwards below zero.
+  bits = jnp.where(order < 0, order ^ 0x7FFFFFFF, order)
+  return jax.lax.bitcast_convert_type(bits, jnp.float32)
 
 
-def _keep_top_p(logits, top_p):
-  """-inf outside the nucleus: ids with mass `top_p` or more above them.
+def _cut(values, weight, limit):
+  """Keeps an entry if those strictly greater weigh less than `limit`.
 
-  No sort: mass strictly above a threshold falls as the threshold rises, so the
-  smallest threshold with less than `top_p` above it is found by halving, over
-  the bit patterns of non-negative floats, which order as the floats do. That is
-  exact in 30 sums, and cuts between equal probabilities nowhere.
+  No sort: the weight above a threshold falls as the threshold rises, so the
+  smallest threshold with less than `limit` above it is found by halving, over
+  all floats in their order. That is exact in 32 sums and never parts equals;
+  at 151,936 ids on a CPU it costs a fiftieth of a sort or of `lax.top_k`.
+
+  Args:
+    values: [..., V] float32.
+    weight: [..., V] of what an entry adds, as float32.
+    limit: above zero.
+
+  Returns:
+    [..., V] bool.
   """
-  probs = jax.nn.softmax(logits, axis=-1)
+  rows = values.shape[:-1] + (1,)
+  below = jnp.full(rows, _MINUS_INFINITY, jnp.int32)
+  enough = jnp.full(rows, _INFINITY, jnp.int32)
 
   def halve(_, bounds):
-    below, enough = bounds  # only above `enough` is there less than top_p
-    middle = (below + enough) // 2
-    threshold = jax.lax.bitcast_convert_type(middle, jnp.float32)
-    mass = jnp.sum(jnp.where(probs > threshold, probs, 0), -1, keepdims=True)
-    fits = mass < top_p
+    below, enough = bounds  # only above `enough` there is less than `limit`
+    # The average, rounded down, of two numbers whose sum may overflow; it
+    # stays at `below` once the two are neighbours.
+    middle = (below & enough) + ((below ^ enough) >> 1)
+    above = jnp.where(values > _as_float(middle), weight, 0)
+    fits = above.sum(-1, keepdims=True) < limit
     return jnp.where(fits, below, middle), jnp.where(fits, middle, enough)
 
-  rows = logits.shape[:-1] + (1,)
-  # Nothing lies above 1, and all the mass lies above 0; `middle` stays at
-  # `below` once the two are neighbours.
-  below = jnp.zeros(rows, jnp.int32)
-  enough = jnp.full(rows, _ONE_BITS, jnp.int32)
-  _, enough = jax.lax.fori_loop(0, 30, halve, (below, enough))
-  threshold = jax.lax.bitcast_convert_type(enough, jnp.float32)
-  return jnp.where(probs < threshold, -jnp.inf, logits)
+  _, enough = jax.lax.fori_loop(0, 32, halve, (below, enough))
+  return values >= _as_float(enough)
 
 
 def filtered(logits: jax.Array, sampling: Sampling) -> jax.Array:
@@ -203,9 +209,11 @@ def filtered(logits: jax.Array, sampling: Sampling) -> jax.Array:
   if sampling.temperature != 1:
     logits = logits / sampling.temperature
   if sampling.top_k:
-    logits = _keep_top_k(logits, sampling.top_k)
+    kept = _cut(logits, jnp.ones_like(logits), sampling.top_k)
+    logits = jnp.where(kept, logits, -jnp.inf)
   if sampling.top_p < 1:
-    logits = _keep_top_p(logits, sampling.top_p)
+    probs = jax.nn.softmax(logits, axis=-1)
+    logits = jnp.where(_cut(probs, probs, sampling.top_p), logits, -jnp.inf)
   return logits
 
 

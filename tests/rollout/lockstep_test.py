@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tandem import types
+from tandem.models import decoder
 from tandem.rollout import lockstep as lockstep_lib
 from tandem.rollout import naive as naive_lib
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import turns as turns_lib
-from tandem.models import decoder
 from tests import fakes
 
 Turns = turns_lib.Turns
@@ -27,13 +27,16 @@ SCHEDULES = {
 }
 
 
+WORD, PLAIN = Turns(), sampling_lib.Sampling()
+
+
 def run(
-  turns=Turns(),
+  turns=WORD,
   *,
   lengths=(3, 1, 5),
   group=2,
   max_tokens=8,
-  sampling=sampling_lib.Sampling(),
+  sampling=PLAIN,
   senior=(fakes.TINY, 0),
   junior=(fakes.TINY, 1),
   keys=None,
@@ -204,9 +207,9 @@ def test_row_alone_equals_row_in_a_batch():
 
 def test_eight_samples_one_prompt_however_split():
   # Case 1: 8 at once, 2 x 4; all distinct; other keys give other rows.
-  sample = lambda keys: run(
-    lengths=(4,), group=len(keys), keys=keys, max_tokens=16
-  ).tokens
+  sample = lambda keys: (
+    run(lengths=(4,), group=len(keys), keys=keys, max_tokens=16).tokens
+  )
   keys = fakes.row_keys(8)
   whole = np.asarray(sample(keys))
   halves = np.concatenate([sample(keys[:4]), sample(keys[4:])])
@@ -218,9 +221,7 @@ def test_eight_samples_one_prompt_however_split():
 def test_padding_of_prompts_changes_nothing():
   lengths = (3, 1, 5)
   wide = fakes.prompts(lengths, width=22)
-  assert_same(
-    run(prompts=wide), run(prompts=wide.replace(ids=wide.ids[:, :5]))
-  )
+  assert_same(run(prompts=wide), run(prompts=wide.replace(ids=wide.ids[:, :5])))
 
 
 @pytest.mark.parametrize('layout', ['heads', 'slots'])

@@ -1,0 +1,271 @@
+"""From a step batch to new weights: scoring, credit, objective, optimizer.
+
+  score(params, context, tokens)   -> log-probs [N, T]      frozen scorings
+  update(state, batch)             -> (state, metrics)      the whole step
+
+The update runs the variant's credit once on all rows, then one optimizer
+update per mini-batch, whose gradient is summed over micro-batches. Sums and
+counts stay apart until a mini-batch is whole, so how rows are split into
+micro-batches, devices and hosts changes nothing.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tandem import types
+from tandem.losses import variant as variant_lib
+from tandem.models import scoring
+from tandem.training import optimizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+  """How a scorer is run; one rule for all of them.
+
+  Attributes:
+    temperature: of the law on both sides of every ratio.
+    dtype: of the forward, as 'float32' or 'bfloat16'.
+    remat: see decoder.hidden.
+    micro_rows: rows of one micro-batch; 0 for all at once.
+    constrain: activation-sharding hook.
+  """
+
+  temperature: float = 1.0
+  dtype: str = 'float32'
+  remat: str = 'none'
+  micro_rows: int = 0
+  constrain: Callable[[jax.Array, str], jax.Array] = lambda x, name: x
+
+
+def _micro_count(rows: int, micro_rows: int) -> int:
+  micro_rows = micro_rows or rows
+  if rows % micro_rows:
+    raise ValueError(
+      f'update.micro_rows={micro_rows} does not divide the {rows} rows of an '
+      'update; set it to a divisor, or to 0 for no split.'
+    )
+  return rows // micro_rows
+
+
+def _split(tree, parts: int):
+  """[n, ...] leaves -> [parts, n / parts, ...], row i going to part i % parts.
+
+  Strided, so that every part holds rows of every device: a part made of
+  adjacent rows would lie on one device, and the others would wait.
+  """
+
+  def one(x):
+    x = x.reshape((x.shape[0] // parts, parts) + x.shape[1:])
+    return jnp.swapaxes(x, 0, 1)
+
+  return jax.tree.map(one, tree)
+
+
+def _merge(tree):
+  """The inverse of _split."""
+  return jax.tree.map(
+    lambda x: jnp.swapaxes(x, 0, 1).reshape((-1,) + x.shape[2:]), tree
+  )
+
+
+def make_score(cfg: types.ModelConfig, forward: Forward) -> Callable:
+  """A jitted (params, context, tokens) -> log-probs [N, T] float32."""
+
+  @jax.jit
+  def score(params, context: types.Context, tokens: jax.Array) -> jax.Array:
+    def one(rows):
+      context, tokens = rows
+      return scoring.score(
+        params,
+        cfg,
+        context,
+        tokens,
+        temperature=forward.temperature,
+        dtype=jnp.dtype(forward.dtype),
+        constrain=forward.constrain,
+      )['logp']
+
+    parts = _micro_count(tokens.shape[0], forward.micro_rows)
+    if parts == 1:
+      return one((context, tokens))
+    return _merge(jax.lax.map(one, _split((context, tokens), parts)))
+
+  return score
+
+
+def _mini_batches(tree, parts: int, group: int):
+  """Rows split by prompt into `parts`, siblings together."""
+  if parts == 1:
+    return jax.tree.map(lambda x: x[None], tree)
+  by_group = lambda x: x.reshape((-1, group) + x.shape[1:])
+  flat = lambda x: x.reshape((parts, -1) + x.shape[3:])
+  split = _split(jax.tree.map(by_group, tree), parts)
+  return jax.tree.map(flat, split)
+
+
+def mismatch(batch: types.StepBatch) -> dict[str, jax.Array]:
+  """How far the decode-time record is from the rescored log-probs.
+
+  Over the senior's tokens (all of them in solo mode); the price of a decode
+  program that rounds otherwise than the trainer's.
+  """
+  mine = batch.valid if batch.author is None else batch.valid & batch.author
+  gap = jnp.abs(batch.scores['old'] - batch.scores['rollout'])
+  gap = jnp.where(mine, gap, 0.0)
+  count = jnp.maximum(mine.sum(), 1)
+  return {
+    'mismatch/logp_max': gap.max(),
+    'mismatch/logp_mean': gap.sum() / count,
+  }
+
+
+def gradients(
+  params: Any,
+  credit: types.Credit,
+  context: types.Context,
+  tokens: jax.Array,
+  *,
+  model_cfg: types.ModelConfig,
+  variant: variant_lib.Variant,
+  loss_cfg: Any,
+  forward: Forward,
+) -> tuple[Any, dict[str, jax.Array]]:
+  """Gradient of one mini-batch, and the terms of its loss.
+
+  Args:
+    params: float32, layers stacked.
+    credit: of the mini-batch's n rows.
+    context: ids [n, P], lengths [n]: the policy's own prompts.
+    tokens: [n, T] int32.
+    model_cfg: of the policy.
+    variant: the loss.
+    loss_cfg: its numbers.
+    forward: how to run the policy.
+
+  Returns:
+    Gradients as params, and {'loss': ..., 'loss/<term>': ...}.
+  """
+  names = variant.stats(loss_cfg)
+  parts = _micro_count(tokens.shape[0], forward.micro_rows)
+  # Counts do not read the statistics, so zeros will do, and the sums that come
+  # with them are dead code.
+  zeros = {name: jnp.zeros(tokens.shape, jnp.float32) for name in names}
+  counts = {
+    term: count
+    for term, (_, count) in variant.objective(zeros, credit, loss_cfg).items()
+  }
+
+  def loss(params, rows):
+    credit_rows, context, tokens = rows
+    stats = scoring.score(
+      params,
+      model_cfg,
+      context,
+      tokens,
+      temperature=forward.temperature,
+      stats=names,
+      dtype=jnp.dtype(forward.dtype),
+      remat=forward.remat,
+      constrain=forward.constrain,
+    )
+    part = types.Credit(rows=credit_rows, scalars=credit.scalars)
+    terms = {
+      # An empty term is zero with gradient zero, not 0 / 0.
+      term: total / jnp.where(counts[term] > 0, counts[term], 1)
+      for term, (total, _) in variant.objective(stats, part, loss_cfg).items()
+    }
+    return sum(terms.values()), terms
+
+  rows = (credit.rows, context, tokens)
+  differentiate = jax.grad(loss, has_aux=True)
+  if parts == 1:
+    grads, terms = differentiate(params, rows)
+  else:
+
+    def add(total, part):
+      return jax.tree.map(jnp.add, total, differentiate(params, part)), None
+
+    start = (
+      jax.tree.map(jnp.zeros_like, params),
+      {term: jnp.zeros((), jnp.float32) for term in counts},
+    )
+    (grads, terms), _ = jax.lax.scan(add, start, _split(rows, parts))
+  out = {f'loss/{term}': value for term, value in terms.items()}
+  return grads, out | {'loss': sum(terms.values())}
+
+
+def make_update(
+  *,
+  model_cfg: types.ModelConfig,
+  variant: variant_lib.Variant,
+  loss_cfg: Any,
+  tx: optax.GradientTransformation,
+  forward: Forward,
+  mini_batches: int = 1,
+  epochs: int = 1,
+) -> Callable:
+  """The step as one function: (TrainState, StepBatch) -> (TrainState, metrics).
+
+  Not jitted here, so that the caller may add shardings and donation.
+
+  Args:
+    model_cfg: of the policy.
+    variant: the loss.
+    loss_cfg: its numbers.
+    tx: the optimizer.
+    forward: how to run the policy.
+    mini_batches: optimizer updates per pass, each on its own prompts; only
+      the first is on-policy.
+    epochs: passes over the step batch.
+  """
+
+  def update(state: types.TrainState, batch: types.StepBatch):
+    credit, loss_state, metrics = variant.credit(
+      batch, state.loss_state, loss_cfg
+    )
+    credit = jax.lax.stop_gradient(credit)
+    if 'old' in batch.scores:
+      metrics |= mismatch(batch)
+    rows = (credit.rows, batch.contexts['policy'], batch.tokens)
+    rows = _mini_batches(rows, mini_batches, batch.group)
+
+    def one(carry, rows):
+      params, opt_state = carry
+      credit_rows, context, tokens = rows
+      grads, terms = gradients(
+        params,
+        types.Credit(rows=credit_rows, scalars=credit.scalars),
+        context,
+        tokens,
+        model_cfg=model_cfg,
+        variant=variant,
+        loss_cfg=loss_cfg,
+        forward=forward,
+      )
+      params, opt_state, told = optimizer.apply_or_skip(
+        tx, grads, opt_state, params
+      )
+      return (params, opt_state), terms | told
+
+    carry, told = (state.params, state.opt_state), []
+    for _ in range(epochs):
+      carry, terms = jax.lax.scan(one, carry, rows)
+      told.append(terms)
+    told = jax.tree.map(lambda *x: jnp.concatenate(x), *told)
+    skipped = told.pop('skipped').sum()
+    metrics |= {name: values.mean() for name, values in told.items()}
+    metrics['update/skipped'] = skipped
+    state = types.TrainState(
+      params=carry[0],
+      opt_state=carry[1],
+      loss_state=loss_state,
+      skipped=state.skipped + skipped,
+    )
+    return state, metrics
+
+  return update
