@@ -4,14 +4,30 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from tandem import types
+
 
 def _floating(rewards) -> jax.Array:
   rewards = jnp.asarray(rewards)
   return rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32))
 
 
-def _siblings(rewards, group, group_id):
-  """Each row's group as a row of numbers: values [N, M], present [N, M]."""
+def groups(batch: types.StepBatch) -> dict:
+  """How the batch tells its groups: `group`, or `group_id` where ragged."""
+  return {'group': batch.group} if batch.group else {'group_id': batch.group_id}
+
+
+def siblings(rewards, group, group_id):
+  """Each row's group as a row of numbers.
+
+  Args:
+    rewards: [N] float, or whatever number a row has.
+    group: G for equal adjacent groups, or
+    group_id: [N] int for ragged ones.
+
+  Returns:
+    values [N, M] and present [N, M] bool, the row itself included.
+  """
   chex.assert_rank(rewards, 1)
   if (group is None) == (group_id is None):
     raise ValueError(
@@ -34,7 +50,7 @@ def _siblings(rewards, group, group_id):
   return jnp.broadcast_to(rewards[None, :], (n, n)), present
 
 
-def _flat(values, present):
+def flat(values, present):
   """[N] bool: all the rewards of the row's group are the same number."""
   low = jnp.min(jnp.where(present, values, jnp.inf), axis=1)
   high = jnp.max(jnp.where(present, values, -jnp.inf), axis=1)
@@ -75,7 +91,7 @@ def group_advantages(
     We differ: A = R exactly for one row (verl divides by 1 + eps).
   """
   rewards = _floating(rewards)
-  values, present = _siblings(rewards, group, group_id)
+  values, present = siblings(rewards, group, group_id)
   size = jnp.sum(present, axis=1).astype(rewards.dtype)
   mean = jnp.sum(jnp.where(present, values, 0), axis=1) / size
   centred = rewards - mean
@@ -83,7 +99,7 @@ def group_advantages(
     squares = jnp.where(present, (values - mean[:, None]) ** 2, 0)
     variance = jnp.sum(squares, axis=1) / jnp.maximum(size - 1, 1)
     centred = centred / (jnp.sqrt(variance) + eps)
-  centred = jnp.where(_flat(values, present), 0, centred)
+  centred = jnp.where(flat(values, present), 0, centred)
   return jnp.where(size == 1, rewards, centred)
 
 
@@ -103,8 +119,8 @@ def degenerate(rewards, *, group: int | None = None, group_id=None):
   Returns:
     [N] bool, equal on siblings.
   """
-  values, present = _siblings(_floating(rewards), group, group_id)
-  return _flat(values, present) & (jnp.sum(present, axis=1) > 1)
+  values, present = siblings(_floating(rewards), group, group_id)
+  return flat(values, present) & (jnp.sum(present, axis=1) > 1)
 
 
 def overlong_penalty(lengths, *, max_tokens: int, buffer_tokens: int):

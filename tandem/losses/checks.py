@@ -37,6 +37,35 @@ def idle(cfg: Any, field: str, reason: str) -> None:
     )
 
 
+def all_idle(cfg: Any, fields: tuple[str, ...], reason: str) -> None:
+  """`idle` for each of `fields`."""
+  for field in fields:
+    idle(cfg, field, reason)
+
+
+def solo(name: str, mode: str, group: int, least: int = 1) -> None:
+  """Raises ValueError where a loss for one speaker meets another rollout.
+
+  Args:
+    name: the variant's.
+    mode: rollout.mode.
+    group: G.
+    least: the smallest group that the loss is defined for.
+  """
+  choice('rollout.mode', mode, ('solo', 'tandem'))
+  if mode == 'tandem':
+    raise ValueError(
+      f"loss variant {name!r} on rollout.mode='tandem': it would credit the "
+      "junior's tokens to the senior; set rollout.mode='solo', or "
+      "loss.variant='tandem'"
+    )
+  if group < least:
+    raise ValueError(
+      f'group={group} with loss variant {name!r}, which needs at least {least} '
+      'rows a prompt; raise the group'
+    )
+
+
 def sampling_law(top_p: float, top_k: int | None) -> None:
   """Raises ValueError where training would sample from a truncated law.
 

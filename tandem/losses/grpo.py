@@ -169,8 +169,7 @@ def base_credit(batch: types.StepBatch, cfg: Config, sampled: jax.Array):
       [N, T] where kl_to is set.
     metrics: {name: scalar}.
   """
-  groups = {'group': batch.group} if batch.group else {}
-  groups = groups or {'group_id': batch.group_id}
+  groups = advantages.groups(batch)
   rewards, metrics = batch.rewards, {}
   if cfg.overlong_max_tokens is not None:
     penalty = advantages.overlong_penalty(
@@ -258,7 +257,8 @@ def terms(
 
   Args:
     stats: logp [n, T]; entropy [n, T] where entropy_coef is not 0.
-    rows: the micro-batch's slice of base_credit's rows.
+    rows: the micro-batch's slice of base_credit's rows; a variant that pays
+      by token puts its own advantage [n, T] in the place of [n].
     cfg: Config.
     mask: [n, T] bool, or float weights of the policy term.
     sampled: [n, T] bool; tokens the policy drew. KL estimators are estimates
@@ -266,9 +266,10 @@ def terms(
     denom: [n, T] bool or float; what every term is divided by.
   """
   reduce = {'length': cfg.agg_length, 'denom_mask': denom}
-  policy = surrogate(
-    stats['logp'], rows['old'], rows['advantage'][:, None], mask, cfg
-  )
+  advantage = rows['advantage']
+  if advantage.ndim == 1:
+    advantage = advantage[:, None]
+  policy = surrogate(stats['logp'], rows['old'], advantage, mask, cfg)
   if cfg.tis != 'none':
     policy = policy * rows['weight']
   out = {'policy': masked.aggregate(policy, mask, cfg.agg, **reduce)}
