@@ -162,7 +162,7 @@ def _cut(values, weight, limit):
   No sort: the weight above a threshold falls as the threshold rises, so the
   smallest threshold with less than `limit` above it is found by halving, over
   all floats in their order. That is exact in 32 sums and never parts equals;
-  at 151,936 ids on a CPU it costs a fiftieth of a sort or of `lax.top_k`.
+  at 151,936 ids on a CPU a sort or `lax.top_k` takes 17 to 42 times as long.
 
   Args:
     values: [..., V] float32.

@@ -234,16 +234,34 @@ def test_gathered_log_probs_are_the_laws():
     )
 
 
-def test_only_top_k_asks_for_an_order():
+def test_no_law_sorts():
   logits = jnp.zeros((2, 64))
+  for settings in LAWS:
+    program = jax.make_jaxpr(functools.partial(sampling.law, sampling=settings))
+    text = str(program(logits))
+    assert 'sort' not in text and 'top_k' not in text
 
-  def orders(settings):
-    text = str(jax.make_jaxpr(lambda x: sampling.law(x, settings))(logits))
-    return [name for name in ('sort', 'top_k') if name in text]
 
-  assert orders(Sampling(temperature=0.6)) == []
-  assert orders(Sampling(top_p=0.9)) == []
-  assert orders(Sampling(top_k=5)) == ['top_k']
+def test_the_cut_at_the_edges_of_float32():
+  # Both zeros are one value, infinities are in order, and ids that an earlier
+  # mask took away are not brought back by a large k.
+  logits = jnp.array(
+    [
+      [-0.0, 0.0, -1e-3, -np.inf],
+      [3e38, -3e38, 1e-30, -1e-30],
+      [-np.inf, -np.inf, 5.0, -np.inf],
+    ]
+  )
+  kept = lambda k: (
+    (jit_law(logits, Sampling(top_k=k)) > -jnp.inf).astype(int).tolist()
+  )
+  assert kept(1) == [[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]]
+  filtered = sampling.filtered(logits, Sampling(top_k=3))
+  assert (filtered > -jnp.inf).astype(int).tolist() == [
+    [1, 1, 1, 0],
+    [1, 0, 1, 1],
+    [0, 0, 1, 0],
+  ]
 
 
 @pytest.mark.parametrize(
