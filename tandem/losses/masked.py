@@ -70,7 +70,8 @@ def aggregate(
       cover the mask. None means the mask itself.
 
   Returns:
-    Two scalars of per_token's dtype. The count does not depend on per_token.
+    Two scalars, float32 or per_token's dtype where that is wider. The count
+    does not depend on per_token.
 
   Raises:
     ValueError: unknown mode; length missing or not asked for.
@@ -90,7 +91,7 @@ def aggregate(
       "'seq-mean-token-sum-norm' and that mode cannot do without it; set "
       'agg_length with that mode only (the response budget in tokens)'
     )
-  dtype = per_token.dtype
+  dtype = jnp.promote_types(per_token.dtype, jnp.float32)  # counts stay exact
   weight = mask.astype(dtype)
   denom = weight if denom_mask is None else denom_mask.astype(dtype)
   chex.assert_equal_shape([mask, denom])

@@ -125,3 +125,10 @@ def test_refusals():
     masked.aggregate(LOSS, MASK, 'token-mean', length=3)
   with pytest.raises(AssertionError):
     masked.aggregate(LOSS, MASK[:, :2], 'token-mean')
+
+
+def test_low_precision_losses_are_counted_exactly():
+  ones = jnp.ones((2, 700), jnp.bfloat16)  # bfloat16 cannot hold 1400 or 257
+  got = masked.aggregate(ones, ones.astype(bool), 'token-mean')
+  np.testing.assert_array_equal(got, (1400, 1400))
+  assert {x.dtype for x in got} == {jnp.dtype('float32')}
