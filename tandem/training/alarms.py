@@ -81,7 +81,7 @@ def _timeouts(metrics: Mapping) -> str | None:
 
 
 def _nonfinite(metrics: Mapping) -> str | None:
-  if not metrics.get('skipped'):
+  if not metrics.get('update/skipped'):
     return None
   return (
     "the gradient's norm is not finite, so the update was skipped. Should it "
@@ -98,7 +98,7 @@ def check(
     metrics: this step's flat numbers; a name that is absent raises no alarm.
       Read: rollout/senior_share, reward/groups_with_variance (share of groups
       whose rewards differ), reward/mean, rollout/entropy, reward/timeout
-      (share of verdicts), skipped.
+      (share of verdicts), update/skipped.
     history: metrics of earlier steps, oldest first, from the run's start.
     mode: 'tandem' or 'solo'; a solo rollout has no share to watch.
 

@@ -10,7 +10,7 @@ WELL = {
   'reward/mean': 0.3,
   'rollout/entropy': 0.8,
   'reward/timeout': 0.01,
-  'skipped': 0,
+  'update/skipped': 0,
 }
 EARLY = [{'rollout/entropy': 1.0}] * alarms.EARLY_STEPS
 
@@ -24,7 +24,7 @@ EARLY = [{'rollout/entropy': 1.0}] * alarms.EARLY_STEPS
     ({'reward/groups_with_variance': 0.0, 'reward/mean': 1.0}, 'harder'),
     ({'rollout/entropy': 0.09}, 'collapses'),
     ({'reward/timeout': 0.011}, 'reward.limit_s'),
-    ({'skipped': 1}, 'not finite'),
+    ({'update/skipped': 1}, 'not finite'),
   ],
 )
 def test_each_alarm(change, word):

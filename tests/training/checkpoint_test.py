@@ -34,9 +34,7 @@ def make_state(scale=1.0):
     params=params,
     opt_state=tx.init(params),
     loss_state={},
-    step=jnp.int32(scale),
-    cursor=jnp.int32(5),
-    skipped=jnp.int32(0),
+    skipped=jnp.int32(scale),
   )
 
 

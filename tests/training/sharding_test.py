@@ -123,12 +123,10 @@ def test_a_whole_train_state_follows_its_params():
     params=params,
     opt_state=jax.eval_shape(tx.init, params),
     loss_state={'rho': jax.ShapeDtypeStruct((3,), jnp.float32)},
-    step=jax.ShapeDtypeStruct((), jnp.int32),
-    cursor=jax.ShapeDtypeStruct((), jnp.int32),
     skipped=jax.ShapeDtypeStruct((), jnp.int32),
   )
   got = specs(state, mesh)
-  assert got.step == P() and got.loss_state['rho'] == P(None)
+  assert got.skipped == P() and got.loss_state['rho'] == P(None)
   adam = next(s for s in got.opt_state if isinstance(s, optax.ScaleByAdamState))
   assert adam.mu == adam.nu == got.params
   assert adam.count == P()
