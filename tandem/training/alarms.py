@@ -34,8 +34,8 @@ def _senior_share(metrics: Mapping, mode: str) -> str | None:
 
 
 def _no_variance(metrics: Mapping) -> str | None:
-  live = metrics.get('reward/groups_with_variance')
-  if live is None or live > 0:
+  flat = metrics.get('advantage/degenerate')
+  if flat is None or flat < 1.0:
     return None
   mean = metrics.get('reward/mean')
   side = (
@@ -96,9 +96,10 @@ def check(
 
   Args:
     metrics: this step's flat numbers; a name that is absent raises no alarm.
-      Read: rollout/senior_share, reward/groups_with_variance (share of groups
-      whose rewards differ), reward/mean, rollout/entropy, reward/timeout
-      (share of verdicts), update/skipped.
+      Read: rollout/senior_share, advantage/degenerate (share of groups whose
+      rewards are all equal), reward/mean, rollout/entropy (nats a token; the
+      mean of -logp of the sampled ones will do), reward/timeout (share of
+      verdicts), update/skipped.
     history: metrics of earlier steps, oldest first, from the run's start.
     mode: 'tandem' or 'solo'; a solo rollout has no share to watch.
 

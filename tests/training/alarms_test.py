@@ -6,7 +6,7 @@ from tandem.training import alarms
 
 WELL = {
   'rollout/senior_share': 0.5,
-  'reward/groups_with_variance': 0.4,
+  'advantage/degenerate': 0.99,
   'reward/mean': 0.3,
   'rollout/entropy': 0.8,
   'reward/timeout': 0.01,
@@ -20,8 +20,8 @@ EARLY = [{'rollout/entropy': 1.0}] * alarms.EARLY_STEPS
   [
     ({'rollout/senior_share': 0.29}, 'rollout.p'),
     ({'rollout/senior_share': 0.71}, 'rollout.p'),
-    ({'reward/groups_with_variance': 0.0, 'reward/mean': 0.0}, 'easier'),
-    ({'reward/groups_with_variance': 0.0, 'reward/mean': 1.0}, 'harder'),
+    ({'advantage/degenerate': 1.0, 'reward/mean': 0.0}, 'easier'),
+    ({'advantage/degenerate': 1.0, 'reward/mean': 1.0}, 'harder'),
     ({'rollout/entropy': 0.09}, 'collapses'),
     ({'reward/timeout': 0.011}, 'reward.limit_s'),
     ({'update/skipped': 1}, 'not finite'),

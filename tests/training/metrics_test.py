@@ -80,7 +80,7 @@ def test_line_on_stdout(tmp_path, capsys):
   assert capsys.readouterr().out == 'step 12 | reward 0.5 | loss 0.25\n'
 
 
-def test_tensorboard_events_and_resume(tmp_path):
+def test_tensorboard_events_are_written(tmp_path):
   with writer(tmp_path, tensorboard=True) as out:
     out.write(1, {'loss': 0.5})
   assert list(tmp_path.glob('events.out.tfevents*'))
