@@ -195,8 +195,10 @@ def test_second_pair_gets_no_gradient():
 # Sharding.
 
 
-@pytest.mark.parametrize('shape', [(2, 2, 2), (8, 1, 1), (1, 2, 4)])
-@pytest.mark.parametrize('vocab_first', [False, True])
+@pytest.mark.parametrize(
+  'shape, vocab_first',
+  [((2, 2, 2), False), ((1, 2, 4), True), ((8, 1, 1), True)],
+)
 def test_sharded_equals_one_device(monkeypatch, shape, vocab_first):
   monkeypatch.setattr(pair, 'BLOCK_ELEMENTS', 1000)
   h, w, h2, w2, t, (g1, g2, g3) = make(32, 16, 1187 * 8)
