@@ -28,7 +28,7 @@ def _senior_share(metrics: Mapping, mode: str) -> str | None:
     return None
   return (
     f'the senior wrote {share:.0%} of the tokens, outside {low:.0%} to '
-    f'{high:.0%}: the pair is nearly one model. Look at rollout.p, rollout.K '
+    f'{high:.0%}: the pair is nearly one model. Look at rollout.p, rollout.cap '
     "and the schedule, and at the tokenizer's boundary ids."
   )
 
@@ -129,15 +129,15 @@ def explain_oom(error: BaseException, phase: str, settings: Mapping) -> str:
     return ''
   show = lambda key: f'{key}={settings[key]}' if key in settings else key
   rollout = [
-    f'fewer rows or tokens at once: {show("batch.prompts")}, '
-    f'{show("rollout.group")}, {show("rollout.max_tokens")}',
+    f'fewer rows or tokens at once: {show("rollout.prompts")}, '
+    f'{show("rollout.group")}, {show("rollout.max_response")}',
     f'split the weights: {show("mesh.tensor")} up',
     f'a smaller decode copy: {show("rollout.dtype")} to bfloat16',
   ]
   update = [
-    f'smaller pieces: {show("update.micro_rows")} down (the gradient is the '
+    f'smaller pieces: {show("learner.micro_rows")} down (the gradient is the '
     'same to rounding)',
-    f'recompute instead of store: {show("model.remat")} to full',
+    f'recompute instead of store: {show("model.remat")} to block',
     f'split weights and moments: {show("mesh.fsdp")} up',
     f'{show("optimizer.mu_dtype")} to bfloat16 saves 2 of 16 bytes a parameter',
   ]

@@ -149,3 +149,8 @@ def to_host(tree):
     return np.asarray(multihost_utils.process_allgather(x, tiled=True))
 
   return jax.tree.map(get, tree)
+
+
+def is_lead() -> bool:
+  """True on the one process that writes files."""
+  return jax.process_index() == 0

@@ -46,7 +46,7 @@ def _micro_count(rows: int, micro_rows: int) -> int:
   micro_rows = micro_rows or rows
   if rows % micro_rows:
     raise ValueError(
-      f'update.micro_rows={micro_rows} does not divide the {rows} rows of an '
+      f'learner.micro_rows={micro_rows} does not divide the {rows} rows of an '
       'update; set it to a divisor, or to 0 for no split.'
     )
   return rows // micro_rows

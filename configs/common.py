@@ -1,0 +1,200 @@
+"""Keys that every run has, each with what it means. No jax, no tandem here.
+
+`base()` holds defaults; a config file changes what it needs and says at its
+top the command, the hardware, the time and the numbers to expect. A loss field
+that is left unset (None) takes the default of the variant that reads it.
+"""
+
+from ml_collections import config_dict
+
+ConfigDict = config_dict.ConfigDict
+placeholder = config_dict.placeholder
+
+# Every field of every loss variant, with its type; tests hold this against
+# tandem.losses. What a field means is told where it is read: the dataclass of
+# its variant in tandem/losses.
+LOSS_FIELDS = {
+  'scale_by_std': bool,
+  'advantage_eps': float,
+  'eps_low': float,
+  'eps_high': float,
+  'dual_clip': float,  # 0: off
+  'agg': str,
+  'agg_length': int,
+  'ratio': str,
+  'old': str,
+  'tis': str,
+  'tis_cap': float,
+  'kl_to': str,
+  'kl_coef': float,
+  'kl_estimator': str,
+  'entropy_coef': float,
+  'overlong_max_tokens': int,
+  'overlong_buffer_tokens': int,
+  'denom': str,
+  'lambda_jun_policy': float,
+  'lambda_jun_imitation': float,
+}
+
+
+def parse_arg(arg, **options):
+  """Reads the part after the colon of --config=file.py:arg.
+
+  `tiny` sets tiny=True, `steps=3` sets steps=3; several are joined by commas.
+
+  Args:
+    arg: the text, or None.
+    **options: the names allowed, with their defaults; a value is read as its
+      default's type.
+
+  Returns:
+    A ConfigDict of the options.
+
+  Raises:
+    ValueError: an unknown name, or a value of another type.
+  """
+  given = ConfigDict(dict(options))
+  for item in filter(None, (arg or '').split(',')):
+    name, _, text = item.partition('=')
+    if name not in options:
+      raise ValueError(
+        f'config argument {name!r} is unknown; this file knows '
+        f'{sorted(options)}, joined by commas, as in config.py:tiny.'
+      )
+    kind = type(options[name])
+    if kind is bool:
+      given[name] = text.lower() not in ('0', 'false', 'no')
+      continue
+    try:
+      given[name] = kind(text)
+    except ValueError as error:
+      raise ValueError(
+        f'config argument {item!r}: {text!r} is no {kind.__name__}.'
+      ) from error
+  return given
+
+
+def base() -> ConfigDict:
+  """The defaults."""
+  config = ConfigDict()
+  config.seed = 0  # of everything random in the run
+  config.num_steps = 100
+
+  # The senior. Weights: a Hugging Face id, a directory with safetensors, a
+  # .gguf file, or `random` for fresh ones of the shape below.
+  config.model = model = ConfigDict()
+  model.source = 'random'
+  model.tokenizer = 'same'  # as source; or a path, an id, `quickstart`
+  model.dtype = 'float32'  # of the training forward; master weights: float32
+  model.remat = 'none'  # none, block, dots: recompute in the backward pass
+  model.preset = ''  # with `random`: a name of tandem.models.presets, or
+  model.dim = 96  # ... its own shape (vocabulary: the tokenizer's)
+  model.num_layers = 3
+  model.num_heads = 4
+  model.num_kv_heads = 2
+  model.head_dim = 24
+  model.hidden = 288
+
+  # The junior: `same` for the senior's initial weights, else a source.
+  config.junior = ConfigDict({'source': 'same'})
+
+  config.mesh = ConfigDict({'data': -1, 'fsdp': 1, 'tensor': 1})
+
+  # Problems. kind: quickstart, jsonl (path), hub (path = id; extra
+  # `datasets`), reasoning_gym (path = task; extra `reasoning-gym`).
+  config.data = data = ConfigDict()
+  data.kind = 'quickstart'
+  data.path = ''
+  data.split = 'train'  # of a hub data set
+  data.problem_field = 'problem'
+  data.answer_field = 'answer'
+  data.size = 100_000  # of a generated set
+  data.held_out = 0  # problems kept from training, for evaluation
+  data.held_out_seed = 0
+  data.eval_path = ''  # a file of its own for evaluation, instead
+  data.chat = True  # one user turn of the chat template; False: plain text
+  data.thinking = False  # for templates with a think mode
+  data.instruction = 'default'  # appended to a problem; '' for none
+  data.overlong = 'drop'  # prompts above max_prompt: error, drop (counted)
+
+  config.rollout = rollout = ConfigDict()
+  rollout.mode = 'tandem'  # or solo
+  rollout.prompts = 16  # B, per step
+  rollout.group = 8  # G, rows per prompt
+  rollout.max_prompt = 1024  # P, tokens
+  rollout.max_response = 3000  # T, tokens
+  rollout.prompt_bucket = 0  # P is rounded up to it; 0: always max_prompt
+  rollout.dtype = 'float32'  # of the decode copies
+  rollout.temperature = 1.0
+  rollout.top_k = 0  # training needs the full law: 0 and 1.0
+  rollout.top_p = 1.0
+  rollout.schedule = 'word'  # strict_word, token, chunk, alternating, step
+  rollout.p = 0.5  # P(next author = senior)
+  rollout.cap = 32  # K: `word` redraws after so many tokens at the latest
+  rollout.cap_rule = 'code'  # or paper: one token later
+  rollout.first = 'coin'  # author of the first token: coin, senior, junior
+  rollout.chunk = 16  # of schedule `chunk`
+  rollout.step_mode = 'strict'  # of schedule `step`; or stochastic
+
+  config.reward = ConfigDict()
+  config.reward.mode = 'strict'  # trl_release, roll, tolerant
+  config.reward.workers = 2
+  config.reward.limit_s = 2.0  # per item; an overrun is killed and counted
+
+  # variant `auto`: tandem on tandem rollouts, grpo on solo ones.
+  config.loss = ConfigDict({'variant': 'auto'})
+  for name, kind in LOSS_FIELDS.items():
+    config.loss[name] = placeholder(kind)
+
+  config.optimizer = optimizer = ConfigDict()
+  optimizer.learning_rate = 1e-6
+  optimizer.schedule = 'constant'  # linear, cosine
+  optimizer.warmup_steps = 0
+  optimizer.b1 = 0.9
+  optimizer.b2 = 0.999
+  optimizer.eps = 1e-8
+  optimizer.weight_decay = 0.01
+  optimizer.decay = 'all'  # or matrices
+  optimizer.clip_norm = 1.0
+  optimizer.mu_dtype = 'float32'  # bfloat16 halves the first moment
+
+  config.learner = learner = ConfigDict()
+  learner.mini_prompts = 0  # prompts per optimizer update; 0: all of the step
+  learner.epochs = 1
+  learner.micro_rows = 0  # rows per backward pass; 0: all of the update
+  learner.response_bucket = 0  # T is cut to it; 0: always max_response
+
+  config.eval = evaluation = ConfigDict()
+  evaluation.every_steps = 20  # 0: never; step 0 is before the first update
+  evaluation.models = ('pair', 'senior', 'junior')
+  evaluation.problems = 0  # of the held-out ones; 0: all
+  evaluation.samples = 1  # n, per problem
+  evaluation.prompts = 64  # problems decoded at once
+  evaluation.temperature = 1.0
+  evaluation.top_k = 0
+  evaluation.top_p = 1.0
+
+  config.checkpoint = ConfigDict()
+  config.checkpoint.every_steps = 20  # 0: at the end only
+  config.checkpoint.keep = 2
+  config.checkpoint.best_metric = 'eval/pass_at_1/pair'
+
+  config.log = ConfigDict()
+  config.log.rollout_every_steps = 1  # 0: never
+  config.log.rollouts_mb = 500.0  # disk budget of rollouts/; oldest go first
+  config.log.tensorboard = True
+  config.log.wandb_project = ''  # '' for none
+  config.log.profile_steps = ''  # `10-12` writes a profile of those steps
+
+  # A supervised start on generated demonstrations; max_steps 0 for none.
+  config.warm_start = warm = ConfigDict()
+  warm.max_steps = 0
+  warm.rows = 64
+  warm.learning_rate = 1e-3
+  warm.warmup_steps = 30
+  warm.error_rate = 0.25  # share of the expert's steps that slip
+  warm.check_every_steps = 100
+  warm.check_problems = 256
+  warm.stop_accuracy = 0.0  # stop at this greedy-free accuracy
+  warm.band = (0.0, 1.0)  # the run refuses to go on outside it
+  return config

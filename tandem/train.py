@@ -1,0 +1,279 @@
+"""THE loop: problems, rollout, reward, credit, update; read top to bottom."""
+
+from collections.abc import Mapping
+import contextlib
+import functools
+import json
+import pathlib
+import time
+from typing import Any
+
+from absl import logging
+import jax
+import numpy as np
+import tqdm
+
+from tandem import evaluate
+from tandem import types
+from tandem.data import batches
+from tandem.rewards import verifier as verifier_lib
+from tandem.training import alarms
+from tandem.training import build
+from tandem.training import checkpoint as checkpoint_lib
+from tandem.training import collect as collect_lib
+from tandem.training import mesh as mesh_lib
+from tandem.training import metrics as metrics_lib
+from tandem.training import preemption
+from tandem.training import profile as profile_lib
+from tandem.training import rollout_log
+from tandem.training import setup as setup_lib
+from tandem.training import sharding
+from tandem.training import step as step_lib
+
+# Knobs that decide memory, for the advice when it runs out.
+_MEMORY_KNOBS = (
+  'rollout.prompts',
+  'rollout.group',
+  'rollout.max_response',
+  'rollout.dtype',
+  'learner.micro_rows',
+  'model.remat',
+  'model.dtype',
+  'mesh.fsdp',
+  'mesh.tensor',
+  'optimizer.mu_dtype',
+)
+
+
+def run(config, workdir) -> dict[str, Any]:
+  """Trains to config.num_steps; started again in a workdir, it goes on there.
+
+  Args:
+    config: a ConfigDict as configs/common.py lays it out.
+    workdir: made if absent. DESIGN 4 lists the files left there.
+
+  Returns:
+    The last step's metrics.
+
+  Raises:
+    ValueError: bad input, named before any device work.
+  """
+  build.check(config)
+  workdir = pathlib.Path(workdir)
+  workdir.mkdir(parents=True, exist_ok=True)
+  phase = ['other']
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(_memory_advice(config, phase))
+    verifier = stack.enter_context(
+      verifier_lib.Verifier(
+        config.reward.workers, config.reward.limit_s, config.reward.mode
+      )
+    )
+
+    # ---- Parts: tokenizer, problems, mesh, weights --------------------------
+    parts = setup_lib.setup(config, workdir, verifier)
+    if mesh_lib.is_lead():
+      path = workdir / 'config.json'
+      path.write_text(config.to_json_best_effort(indent=2) + '\n')
+    variant, loss_cfg = build.loss(config)
+    tx = build.tx(config)
+    forward = step_lib.Forward(
+      temperature=config.rollout.temperature,
+      dtype=config.model.dtype,
+      remat=config.model.remat,
+      micro_rows=config.learner.micro_rows,
+      constrain=sharding.constrain(parts.mesh),
+    )
+    minis = config.learner.mini_prompts or config.rollout.prompts
+    update = step_lib.make_update(
+      model_cfg=parts.cfg,
+      variant=variant,
+      loss_cfg=loss_cfg,
+      tx=tx,
+      forward=forward,
+      mini_batches=config.rollout.prompts // minis,
+      epochs=config.learner.epochs,
+    )
+    score = functools.cache(lambda cfg: step_lib.make_score(cfg, forward))
+
+    # ---- State: the newest intact checkpoint, else the initial weights ------
+    checkpoints = stack.enter_context(
+      checkpoint_lib.Checkpoints(
+        workdir / 'checkpoints',
+        keep=config.checkpoint.keep,
+        best_metric=config.checkpoint.best_metric or None,
+      )
+    )
+    state = setup_lib.initial_state(parts, variant, loss_cfg, tx)
+    abstract = setup_lib.abstract_state(state)
+    update = jax.jit(
+      update,
+      donate_argnums=0,
+      out_shardings=(jax.tree.map(lambda x: x.sharding, abstract), None),
+    )
+    host = {'cursor': 0, 'junior': {}}
+    start, found = 0, checkpoints.restore_latest(abstract)
+    if found:
+      state, host, start = found
+      logging.info('resumed from step %d', start)
+    writer = stack.enter_context(
+      metrics_lib.MetricWriter(
+        workdir,
+        tensorboard=config.log.tensorboard,
+        wandb={'project': config.log.wandb_project}
+        if config.log.wandb_project
+        else None,
+      )
+    )
+    writer.cut_back(start if found else -1)
+    log = rollout_log.RolloutLog(workdir, budget_mb=config.log.rollouts_mb)
+    log.cut_back(start if found else -1)
+
+    # ---- One evaluation, one step -------------------------------------------
+    def evaluated(step: int) -> dict[str, float]:
+      began, out = time.monotonic(), {}
+      senior = parts.speaker(state.params)
+      for model in config.eval.models:
+        name = f'eval/pass_at_1/{model}'
+        if model == 'junior' and name in host['junior']:
+          out[name] = host['junior'][name]  # frozen: measured once
+          continue
+        result = evaluate.run_model(
+          model,
+          parts.collector,
+          senior,
+          parts.junior,
+          parts.eval_prompts,
+          samples=config.eval.samples,
+          prompts_at_once=config.eval.prompts,
+          sampling=build.sampling(config.eval),
+          step=step,
+          max_prompt=config.rollout.max_prompt,
+        )
+        out[name] = result.pass_at(1).value
+        log.write(step, result.rows, suffix=f'eval_{model}')
+        if model == 'junior':
+          host['junior'] = {name: out[name]}
+      out['eval/problems'] = len(parts.eval_prompts)
+      out['time/eval'] = time.monotonic() - began
+      return out
+
+    def rolled_out(step: int) -> collect_lib.Collected:
+      drawn = batches.draw(
+        parts.train_prompts,
+        seed=config.seed,
+        cursor=host['cursor'],
+        count=config.rollout.prompts,
+        max_prompt=config.rollout.max_prompt,
+      )
+      host['cursor'] += config.rollout.prompts
+      return parts.collector(
+        parts.speaker(state.params),
+        parts.junior if config.rollout.mode == 'tandem' else None,
+        drawn.prompts,
+        group=config.rollout.group,
+        sampling=build.sampling(config.rollout),
+        purpose='train',
+        step=step,
+        max_prompt=config.rollout.max_prompt,
+        prompt_bucket=config.rollout.prompt_bucket,
+      )
+
+    def scored(batch: types.StepBatch) -> types.StepBatch:
+      """The batch with the frozen scorings that the loss declares."""
+      scores = dict(batch.scores)
+      frozen = {'reference': parts.reference, 'junior': parts.junior}
+      for name in variant.scorings(loss_cfg):
+        if name == 'old':
+          params, cfg = state.params, parts.cfg
+        else:
+          params, cfg = frozen[name].params, frozen[name].cfg
+        scores[name] = score(cfg)(
+          params, batch.contexts['policy'], batch.tokens
+        )
+      return batch.replace(scores=scores)
+
+    def width(got: collect_lib.Collected) -> int:
+      bucket = config.learner.response_bucket or config.rollout.max_response
+      longest = int(got.rollout.lengths.max())
+      return min(-(-longest // bucket) * bucket, config.rollout.max_response)
+
+    def saved(step: int, metrics: Mapping) -> None:
+      checkpoints.save(step, state, dict(host), metrics)
+
+    # ---- The loop -----------------------------------------------------------
+    metrics, history = {}, []
+    if start == 0 and not found and config.eval.every_steps:
+      metrics = evaluated(0)
+      writer.write(0, metrics)
+    guard = stack.enter_context(preemption.PreemptionGuard())
+    profiler = stack.enter_context(
+      profile_lib.Profiler(workdir, config.log.profile_steps)
+    )
+    bar = stack.enter_context(
+      tqdm.tqdm(
+        total=config.num_steps, initial=start, desc='train', unit='step'
+      )
+    )
+    for step in range(start, config.num_steps):
+      profiler.at(step)
+      phase[0] = 'rollout'
+      got = rolled_out(step)
+      phase[0] = 'update'
+      began = time.monotonic()
+      batch = scored(collect_lib.step_batch(got, parts.mesh, width=width(got)))
+      state, told = update(state, batch)
+      told = {name: np.asarray(x).item() for name, x in told.items()}
+      phase[0] = 'other'
+      metrics = collect_lib.metrics(got) | told
+      metrics['time/update'] = time.monotonic() - began
+      done = step + 1
+      last = done == config.num_steps
+      if config.log.rollout_every_steps and (
+        step % config.log.rollout_every_steps == 0
+      ):
+        rows = collect_lib.rows(
+          got, parts.text.tokenizer, config.seed, purpose='train'
+        )
+        log.write(done, rows)
+      if config.eval.every_steps and (
+        last or done % config.eval.every_steps == 0
+      ):
+        metrics |= evaluated(done)
+      for message in alarms.check(metrics, history, mode=config.rollout.mode):
+        logging.warning('step %d: %s', done, message)
+      history.append(metrics)
+      writer.write(done, metrics)
+      bar.update()
+      bar.set_postfix(reward=f'{metrics["reward/mean"]:.3f}')
+      checkpoints.poll()
+      leave = guard.should_leave()
+      every = config.checkpoint.every_steps
+      if last or leave or (every and done % every == 0):
+        saved(done, metrics)
+      if leave and not last:
+        logging.warning('leaving after step %d, as asked', done)
+        break
+  return metrics
+
+
+@contextlib.contextmanager
+def _memory_advice(config, phase: list[str]):
+  """Adds which knob to turn to an out-of-memory error."""
+  try:
+    yield
+  except Exception as error:
+    flat = config.to_dict()
+    settings = {}
+    for knob in _MEMORY_KNOBS:
+      section, name = knob.split('.')
+      settings[knob] = flat[section][name]
+    advice = alarms.explain_oom(error, phase[0], settings)
+    if advice:
+      error.add_note(advice)
+    raise
+
+
+def read_config(workdir) -> dict:
+  """config.json of a run, as a plain dict."""
+  return json.loads((pathlib.Path(workdir) / 'config.json').read_text())
