@@ -7,13 +7,31 @@ import jax
 import jax.numpy as jnp
 
 from tandem import types
+from tandem.losses import craft
+from tandem.losses import cringe
+from tandem.losses import gr_opd
 from tandem.losses import grpo
+from tandem.losses import opd
+from tandem.losses import rlsd
+from tandem.losses import sdar
+from tandem.losses import skill_sd
 from tandem.losses import tandem
+from tandem.losses import unlikelihood
 from tandem.losses import variant
 
 LOSSES = {
   'grpo': grpo.VARIANT,
   'tandem': tandem.VARIANT,
+  'opd': opd.VARIANT,
+  'gr_opd': gr_opd.VARIANT,
+  'craft': craft.VARIANT,
+  'sdar': sdar.VARIANT,
+  'rlsd': rlsd.VARIANT,
+  'skill_sd': skill_sd.VARIANT,
+  'cringe': cringe.ROW,
+  'token_cringe': cringe.TOKEN,
+  'adaptive_cringe': cringe.ADAPTIVE,
+  'unlikelihood': unlikelihood.VARIANT,
 }
 
 

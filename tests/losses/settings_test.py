@@ -14,7 +14,14 @@ from tandem.losses import checks
 from tests.losses import batches
 
 FOLDER = pathlib.Path(losses.__file__).parent
-GATEKEEPERS = ('__post_init__', 'check', '_check_policy', '_check_terms')
+GATEKEEPERS = (
+  '__post_init__',
+  'check',
+  '_check_policy',
+  '_check_switches',
+  '_check_term',
+  '_check_terms',
+)
 
 # For each field of the line: a base, and a value that must change the result.
 CHANGES = {

@@ -51,7 +51,29 @@ SETTINGS = {
     },
   },
 }
+SETTINGS |= {
+  'opd': {
+    'returns': {'discount': 0.9, 'feedback_clip': None},
+    'full': {'feedback': 'full'},
+  },
+  'gr_opd': {
+    'retained': {
+      'lambda_retain': 0.25,
+      'gamma': 0.9,
+      'agg': 'token-mean',
+      'zero_std': 'zero',
+      'collapse_max_tokens': 6,
+    },
+  },
+  'craft': {
+    'all': {'phase_aware': True, 'polarized_kl': True},
+    'turns': {'grouping': 'turn', 'cti_variant': 'negated', 'g_min': 3},
+  },
+  'token_cringe': {'teacher': {'contrast': 'teacher'}},
+  'unlikelihood': {'row': {'negatives': 'row'}},
+}
 DETACHED = {
+  'sdar',  # its gate
   'grpo-gspo',
   'grpo-cispo',
   'grpo-all_terms',  # k3+
