@@ -173,7 +173,9 @@ def init_params(
 
 def _causal(q, k, v):
   """Causal attention over one unpadded-on-the-left sequence per row."""
-  return jax.nn.dot_product_attention(q, k, v, is_causal=True), (k, v)
+  # jax's own attention mixes dtypes inside; what goes in and out does not.
+  with jax.numpy_dtype_promotion('standard'):
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True), (k, v)
 
 
 def _positions(ids: jax.Array) -> jax.Array:

@@ -21,6 +21,7 @@ CFG = types.ModelConfig(
 B, G, P, S = 2, 3, 5, 4
 N = B * G
 LENGTHS = np.array([2, 5], np.int32)
+write, read = jax.jit(cache_lib.write), jax.jit(cache_lib.read)
 
 
 def _draw(seed, *shape):
@@ -75,8 +76,8 @@ def test_equals_plain_attention(layout):
   keys, values = [[] for _ in range(N)], [[] for _ in range(N)]
   for t in range(S):
     k, v, q = _new(10 * t + 100)
-    layer = cache_lib.write(layer, k, v, jnp.full((N, 1), t))
-    out = cache_lib.read(layer, q, cache.prefix_lengths, jnp.full((N, 1), t))
+    layer = write(layer, k, v, jnp.full((N, 1), t))
+    out = read(layer, q, cache.prefix_lengths, jnp.full((N, 1), t))
     for row in range(N):
       keys[row].append(np.asarray(k[row, 0]))
       values[row].append(np.asarray(v[row, 0]))
@@ -94,13 +95,13 @@ def test_many_tokens_equal_one_at_a_time(layout):
   cache = _cache(layout)
   k, v, q = _new(3, c=S)
   slots = jnp.broadcast_to(jnp.arange(S), (N, S))
-  together = cache_lib.write(cache.layers[0], k, v, slots)
-  out = cache_lib.read(together, q, cache.prefix_lengths, slots)
+  together = write(cache.layers[0], k, v, slots)
+  out = read(together, q, cache.prefix_lengths, slots)
   layer = cache.layers[0]
   for t in range(S):
     at = slots[:, t : t + 1]
-    layer = cache_lib.write(layer, k[:, t : t + 1], v[:, t : t + 1], at)
-    one = cache_lib.read(layer, q[:, t : t + 1], cache.prefix_lengths, at)
+    layer = write(layer, k[:, t : t + 1], v[:, t : t + 1], at)
+    one = read(layer, q[:, t : t + 1], cache.prefix_lengths, at)
     np.testing.assert_allclose(out[:, t : t + 1], one, atol=2e-6)
   jax.tree.map(np.testing.assert_array_equal, layer, together)
 
@@ -111,7 +112,7 @@ def test_rows_write_at_slots_of_their_own(layout):
   cache = _cache(layout)
   k, v, q = _new(4)
   slots = _slots([0, 1, 2, 3, 1, 0])
-  layer = cache_lib.write(cache.layers[0], k, v, slots)
+  layer = write(cache.layers[0], k, v, slots)
   axis = 1 if layout == 'slots' else 2
   held = np.moveaxis(np.asarray(layer.suffix_k), axis, 1)  # [N, S, K, H]
   expected = np.zeros_like(held)
@@ -124,10 +125,10 @@ def test_out_of_range_slots_are_dropped(layout):
   layer = _cache(layout).layers[0]
   k, v, _ = _new(5)
   for slots in ([S] * N, [S + 7] * N, [-1] * N, [-S] * N, [2**30] * N):
-    after = cache_lib.write(layer, k, v, _slots(slots))
+    after = write(layer, k, v, _slots(slots))
     jax.tree.map(np.testing.assert_array_equal, after, layer)
   # Only the row in range is written.
-  after = cache_lib.write(layer, k, v, _slots([S, -1, 1, S, -1, S]))
+  after = write(layer, k, v, _slots([S, -1, 1, S, -1, S]))
   changed = np.asarray((after.suffix_k != layer.suffix_k).any((1, 2, 3)))
   np.testing.assert_array_equal(changed, [0, 0, 1, 0, 0, 0])
 
@@ -146,11 +147,11 @@ def test_what_is_beyond_is_never_read(layout):
     layer = cache.layers[0]
     for t in (2, 3):  # drafts that were refused
       at = _slots([t] * N)
-      layer = cache_lib.write(layer, k * 0 + garbage, v * 0 + garbage, at)
-    layer = cache_lib.write(layer, k * 2, v * 2, _slots([0] * N))
-    layer = cache_lib.write(layer, v, k, slots)  # refused too, then overwritten
-    layer = cache_lib.write(layer, k, v, slots)
-    outs.append(cache_lib.read(layer, q, cache.prefix_lengths, slots))
+      layer = write(layer, k * 0 + garbage, v * 0 + garbage, at)
+    layer = write(layer, k * 2, v * 2, _slots([0] * N))
+    layer = write(layer, v, k, slots)  # refused too, then overwritten
+    layer = write(layer, k, v, slots)
+    outs.append(read(layer, q, cache.prefix_lengths, slots))
   np.testing.assert_array_equal(*outs)
 
 
@@ -158,8 +159,8 @@ def test_what_is_beyond_is_never_read(layout):
 def test_an_empty_prefix_is_invisible(layout):
   cache = _cache(layout, lengths=np.zeros(B, np.int32))
   k, v, q = _new(7)
-  layer = cache_lib.write(cache.layers[0], k, v, _slots([0] * N))
-  out = cache_lib.read(layer, q, cache.prefix_lengths, _slots([0] * N))
+  layer = write(cache.layers[0], k, v, _slots([0] * N))
+  out = read(layer, q, cache.prefix_lengths, _slots([0] * N))
   # One visible key: its value, whatever the query.
   repeats = CFG.num_heads // CFG.num_kv_heads
   np.testing.assert_allclose(out, jnp.repeat(v, repeats, 2), atol=1e-6)
@@ -180,6 +181,6 @@ def test_strict_dtypes(layout):
     prefix = jax.tree.map(lambda x: x.astype(jnp.bfloat16), _prefix())
     cache = _cache(layout, prefix=prefix)
     k, v, q = (x.astype(jnp.bfloat16) for x in _new(8))
-    layer = cache_lib.write(cache.layers[0], k, v, _slots([0] * N))
-    out = cache_lib.read(layer, q, cache.prefix_lengths, _slots([0] * N))
+    layer = write(cache.layers[0], k, v, _slots([0] * N))
+    out = read(layer, q, cache.prefix_lengths, _slots([0] * N))
   assert out.dtype == layer.suffix_k.dtype == jnp.bfloat16

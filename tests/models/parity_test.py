@@ -119,15 +119,15 @@ def test_llama3_rope_scaling_to_position_8191(tmp_path):
   theirs, ours = _logits(model, ids), _ours(tmp_path, ids)
   print('llama3 to 8191: max difference', np.abs(ours - theirs).max())
   np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
-  # The test can tell: without the scaling the end of the text is elsewhere.
+  # The test can tell: without the scaling even the start is elsewhere.
   config = json.loads((tmp_path / 'config.json').read_text())
   for key in ('rope_parameters', 'rope_scaling'):
     config.pop(key, None)
   config['rope_theta'] = 5e5
   (tmp_path / 'config.json').write_text(json.dumps(config))
   assert weights.load_config(tmp_path).rope_scaling is None
-  dropped = _ours(tmp_path, ids)
-  assert np.abs(dropped - theirs)[:, 4000:].max() > 1e-2
+  dropped = _ours(tmp_path, ids[:, :512])
+  assert np.abs(dropped - theirs[:, :512]).max() > 1e-2
 
 
 @pytest.mark.parametrize('case', CASES)
