@@ -34,6 +34,55 @@ LOSS_FIELDS = {
   'denom': str,
   'lambda_jun_policy': float,
   'lambda_jun_imitation': float,
+  'feedback': str,
+  'feedback_clip': float,  # 0: off
+  'discount': float,
+  'top_k': int,
+  'collapse_max_tokens': int,
+  'collapse_length': float,
+  'collapse_reward': float,
+  'collapse_steps': int,
+  'gamma': float,
+  'lambda_retain': float,
+  'adv_clip': float,  # 0: off
+  'std_ddof': int,
+  'zero_std': str,
+  'lambda_min': float,
+  'lambda_max': float,
+  'mu_min': float,
+  'mu_max': float,
+  'ema': float,
+  'warmup_steps': int,
+  'rho_target': float,
+  'rho_map': str,
+  'controller_law': str,
+  'sdar_coef': float,
+  'gate_beta': float,
+  'policy_coef': float,
+  'enable': bool,
+  'phase_aware': bool,
+  'polarized_kl': bool,
+  'cti_coef': float,
+  'tau': float,
+  'beta_pos': float,
+  'beta_neg': float,
+  'g_min': int,
+  'theta_gate': float,
+  'cti_variant': str,
+  'fallback': str,
+  'ended_sibling': str,
+  'grouping': str,
+  'theta_kl': float,
+  'kl_swap': bool,
+  'weight_clip': float,
+  'mix_start': float,
+  'mix_steps': int,
+  'skill_coef': float,
+  'cringe_coef': float,
+  'positive_reward': float,
+  'contrast': str,
+  'unlikelihood_coef': float,
+  'negatives': str,
 }
 
 
@@ -89,6 +138,7 @@ def base() -> ConfigDict:
   model.remat = 'none'  # none, block, dots: recompute in the backward pass
   model.preset = ''  # with `random`: a name of tandem.models.presets, or
   model.dim = 96  # ... its own shape (vocabulary: the tokenizer's)
+  model.family = 'qwen3'  # ... qwen2 (biases), llama (Llama 3, SmolLM2)
   model.num_layers = 3
   model.num_heads = 4
   model.num_kv_heads = 2
@@ -106,8 +156,10 @@ def base() -> ConfigDict:
   data.kind = 'quickstart'
   data.path = ''
   data.split = 'train'  # of a hub data set
+  data.subset = ''  # of a hub data set that has several
   data.problem_field = 'problem'
   data.answer_field = 'answer'
+  data.answer_after = ''  # the answer is what follows the last such mark
   data.size = 100_000  # of a generated set
   data.held_out = 0  # problems kept from training, for evaluation
   data.held_out_seed = 0
@@ -198,3 +250,27 @@ def base() -> ConfigDict:
   warm.stop_accuracy = 0.0  # stop at this greedy-free accuracy
   warm.band = (0.0, 1.0)  # the run refuses to go on outside it
   return config
+
+
+def shrink(config: ConfigDict) -> None:
+  """`:tiny` of every config: two steps in seconds on a CPU, no download.
+
+  A random model of config.model.family, the quickstart's tokenizer and
+  problems. Dtypes, remat, loss and schedules stay, so that they are tried.
+  """
+  config.num_steps = 2
+  config.model.source, config.model.tokenizer = 'random', 'quickstart'
+  config.model.dim, config.model.hidden = 32, 64
+  config.model.num_layers, config.model.head_dim = 1, 8
+  config.mesh.data, config.mesh.fsdp, config.mesh.tensor = -1, 1, 1
+  config.data.kind, config.data.path = 'quickstart', ''
+  config.data.held_out, config.data.instruction = 8, ''
+  rollout, learner = config.rollout, config.learner
+  rollout.prompts, rollout.group = 2, 4
+  rollout.max_prompt, rollout.max_response = 48, 16
+  rollout.prompt_bucket = learner.response_bucket = 0
+  learner.mini_prompts = 1 if learner.mini_prompts else 0
+  learner.micro_rows = 2 if learner.micro_rows else 0
+  config.eval.prompts, config.eval.problems = 8, 0
+  config.eval.every_steps = 2
+  config.checkpoint.every_steps = 1

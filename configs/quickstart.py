@@ -32,13 +32,7 @@ def get_config(arg=None):
   config.warm_start.stop_accuracy = 0.35
   config.warm_start.band = (0.25, 0.55)
   if args.tiny:
-    config.num_steps = 2
-    config.model.dim, config.model.num_layers = 32, 1
-    config.model.head_dim, config.model.hidden = 8, 64
-    rollout.prompts, rollout.group = 2, 4
-    config.data.held_out = 8
-    config.eval.prompts, config.eval.every_steps = 8, 2
-    config.checkpoint.every_steps = 1
+    common.shrink(config)
     config.warm_start.max_steps = 2
     config.warm_start.rows, config.warm_start.warmup_steps = 8, 0
     config.warm_start.check_problems = 8

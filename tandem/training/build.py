@@ -31,6 +31,7 @@ from tandem.training import sharding
 
 MODES = ('tandem', 'solo')
 EVAL_MODELS = ('pair', 'senior', 'junior')
+FAMILIES = ('qwen3', 'qwen2', 'llama')
 DATA_KINDS = ('quickstart', 'jsonl', 'hub', 'reasoning_gym')
 
 
@@ -87,6 +88,7 @@ def check(config) -> None:
   rollout, learner = config.rollout, config.learner
   _known('rollout.mode', rollout.mode, MODES)
   _known('data.kind', config.data.kind, DATA_KINDS)
+  _known('model.family', config.model.family, FAMILIES)
   for name in config.eval.models:
     _known('eval.models', name, EVAL_MODELS)
   for section, names in {
@@ -193,9 +195,14 @@ def boundary(config, tokenizer, vocab: int) -> np.ndarray:
 
 def _read(config, path: str) -> Sequence[types.Problem]:
   data = config.data
-  fields = {'problem': data.problem_field, 'answer': data.answer_field}
+  options = {
+    'fields': {'problem': data.problem_field, 'answer': data.answer_field},
+    'answer_after': data.answer_after,
+  }
   if data.kind == 'hub':
-    return problems_lib.read_hub(path, split=data.split, fields=fields)
+    return problems_lib.read_hub(
+      path, split=data.split, subset=data.subset or None, **options
+    )
   if data.kind == 'reasoning_gym':
     return problems_lib.read_reasoning_gym(
       path, start=0, count=data.size, seed=0
@@ -205,7 +212,7 @@ def _read(config, path: str) -> Sequence[types.Problem]:
       "data.path is empty; with data.kind='jsonl' it names a file of lines "
       '{"problem": ..., "answer": ...}: --config.data.path=FILE.'
     )
-  return problems_lib.read_jsonl(path, fields=fields)
+  return problems_lib.read_jsonl(path, **options)
 
 
 def problems(config) -> tuple[Sequence[types.Problem], Sequence[types.Problem]]:
@@ -269,7 +276,9 @@ def model_config(config, tokenizer) -> types.ModelConfig:
     num_kv_heads=model.num_kv_heads,
     head_dim=model.head_dim,
     hidden=model.hidden,
-    qk_norm=True,
+    qk_norm=model.family == 'qwen3',
+    qkv_bias=model.family == 'qwen2',
+    family=model.family,
     max_position=config.rollout.max_prompt + config.rollout.max_response,
   )
 
