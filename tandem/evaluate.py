@@ -77,7 +77,9 @@ def run_model(
   first, second = speakers(model, senior, junior)
   correct, rows = [], []
   starts = range(0, len(prompts), prompts_at_once)
-  for start in tqdm.tqdm(starts, desc=f'eval {model}', leave=False):
+  for start in tqdm.tqdm(
+    starts, desc=f'eval {model}', leave=False, disable=None
+  ):
     chunk = list(prompts[start : start + prompts_at_once])
     real = len(chunk)
     # Filled up to one shape, so that one program serves; fillers are dropped.

@@ -212,7 +212,11 @@ def run(config, workdir) -> dict[str, Any]:
     )
     bar = stack.enter_context(
       tqdm.tqdm(
-        total=config.num_steps, initial=start, desc='train', unit='step'
+        total=config.num_steps,
+        initial=start,
+        desc='train',
+        unit='step',
+        disable=None,
       )
     )
     for step in range(start, config.num_steps):
@@ -226,6 +230,8 @@ def run(config, workdir) -> dict[str, Any]:
       told = {name: np.asarray(x).item() for name, x in told.items()}
       phase[0] = 'other'
       metrics = collect_lib.metrics(got) | told
+      if parts.reference is parts.junior:  # one set of weights, two names
+        metrics.setdefault('kl/reference', metrics.get('kl/junior'))
       metrics['time/update'] = time.monotonic() - began
       done = step + 1
       last = done == config.num_steps

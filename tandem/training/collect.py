@@ -177,7 +177,8 @@ def metrics(got: Collected) -> dict[str, float]:
   share = lambda name: reasons.count(name) / len(reasons)
   steps = int(rollout.lengths.max())
   spoken = max(int(senior.sum()), 1)
-  return {
+  mean = lambda x: float(np.where(senior, x, 0).sum() / spoken)
+  out = {
     'reward/mean': float(rewards.mean()),
     'reward/timeout': share('timeout'),
     'reward/no_box': share('no_box'),
@@ -191,12 +192,15 @@ def metrics(got: Collected) -> dict[str, float]:
     # Steps of the loop in which a row had already ended.
     'rollout/idle_slots': 1 - total / (steps * len(rewards)),
     # Minus the mean log-prob of what the senior drew estimates its entropy.
-    'rollout/entropy': float(
-      -np.where(senior, rollout.logp_senior, 0).sum() / spoken
-    ),
+    'rollout/entropy': -mean(rollout.logp_senior),
     'time/rollout': got.seconds_rollout,
     'time/reward': got.seconds_reward,
   }
+  if rollout.author is not None:
+    # The senior's tokens are its own samples, so this estimates
+    # KL(senior || junior); free, since both models are on record.
+    out['kl/junior'] = mean(rollout.logp_senior - rollout.logp_junior)
+  return out
 
 
 def rows(got: Collected, tokenizer, seed: int, *, purpose: str):

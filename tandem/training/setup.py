@@ -77,18 +77,26 @@ def _warm_started(config, workdir, params, cfg, text, mesh, collector, copy):
   )
   sampling = build.sampling(config.rollout)
 
+  size = min(
+    config.eval.prompts, len(checks)
+  )  # evaluation's shape, one program
+
   def accuracy(params):
-    got = collector(
-      collect_lib.Speaker(copy(params), cfg),
-      None,
-      checks,
-      group=1,
-      sampling=sampling,
-      purpose='warm_start',
-      step=0,
-      max_prompt=config.rollout.max_prompt,
-    )
-    return float(got.rewards.mean())
+    senior, right = collect_lib.Speaker(copy(params), cfg), []
+    for start in range(0, len(checks) - size + 1, size):
+      got = collector(
+        senior,
+        None,
+        checks[start : start + size],
+        group=1,
+        sampling=sampling,
+        purpose='warm_start',
+        step=0,
+        first_draw=start,
+        max_prompt=config.rollout.max_prompt,
+      )
+      right.append(got.rewards.mean())
+    return float(sum(right) / len(right))
 
   def demonstrations(start, count):
     pairs = quickstart.demonstrations(

@@ -90,7 +90,9 @@ def run(
     )
   )
   carry, reached, value = (params, jax.jit(tx.init)(params)), 0.0, None
-  bar = tqdm.tqdm(range(1, max_steps + 1), desc='warm start', unit='step')
+  bar = tqdm.tqdm(
+    range(1, max_steps + 1), desc='warm start', unit='step', disable=None
+  )
   for step in bar:
     pairs = demonstrations((step - 1) * rows, rows)
     ids, lengths = batches.pad([p for p, _ in pairs], max_prompt=max_prompt)
