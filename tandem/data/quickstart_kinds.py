@@ -53,7 +53,7 @@ def _dials(rng):
   start = rng.integers(0, 10, size=2)
   which = [0, 1, int(rng.integers(0, 2))]
   turns = [
-    (dial, str(rng.choice(['+', '-'])), int(rng.integers(1, 10)))
+    (dial, str(rng.choice(['+', '-'])), int(rng.integers(1, 6)))
     for dial in which
   ]
   moves = ', '.join(
@@ -94,36 +94,29 @@ def _total(rng):
 
 
 def _compare(rng):
-  """The most against the least of three named people."""
+  """Who of two has more, and by how many."""
   gap_ten, gap_one = int(rng.integers(2, 9)), int(rng.integers(0, 10))
   low_ten = int(rng.integers(1, 10 - gap_ten))
   low_one = int(rng.integers(0, 10 - gap_one))
-  mid_ten = int(rng.integers(low_ten + 1, low_ten + gap_ten))
-  rows = [
-    ('least', low_ten, low_one),
-    ('middle', mid_ten, int(rng.integers(0, 10))),
-    ('most', low_ten + gap_ten, low_one + gap_one),
-  ]
-  order = rng.permutation(3)
-  names = rng.permutation(NAMES)[:3].tolist()
-  by_rank = {rows[r][0]: (names[i], *rows[r][1:]) for i, r in enumerate(order)}
-  has = [f'{rows[r][1]}{rows[r][2]}' for r in order]
+  names = rng.permutation(NAMES)[:2].tolist()
+  low = (names[0], low_ten, low_one)
+  high = (names[1], low_ten + gap_ten, low_one + gap_one)
+  first, second = (low, high) if rng.random() < 0.5 else (high, low)
   item = str(rng.choice(ITEMS))
   text = (
-    f'{names[0]} has {has[0]} {item}s, {names[1]} has {has[1]} and '
-    f'{names[2]} has {has[2]}. How many more has the most than the least?'
+    f'{first[0]} has {first[1]}{first[2]} {item}s and {second[0]} has '
+    f'{second[1]}{second[2]}. How many more has the one with more?'
   )
 
   def solve(slip):
-    # A slip here takes the middle one for the greatest.
-    most = by_rank['most' if slip(0) == 0 else 'middle']
-    least = by_rank['least']
-    work, answer = _columns(
-      slip, (most[2], [('-', least[2])]), (most[1], [('-', least[1])])
-    )
+    # A slip here takes the one for the other.
+    most, least = (high, low) if slip(0) == 0 else (low, high)
     found = ' ,'.join(
       f' {rank} {name} {ten}{one}'
       for rank, (name, ten, one) in (('most', most), ('least', least))
+    )
+    work, answer = _columns(
+      slip, (most[2], [('-', least[2])]), (most[1], [('-', least[1])])
     )
     return _boxed(f'{found} ,{work}', answer)
 
