@@ -95,8 +95,10 @@ def score(
   x = jnp.take_along_axis(x, at[:, :, None], 1)  # [N, T, D]
   out = token_logprob.token_logprob(
     x.reshape(n * t, -1),
-    decoder.head_matrix(params, cfg).astype(x.dtype),
+    # The embedding itself: XLA would copy all of its transpose.
+    params['embed' if cfg.tied else 'head'].astype(x.dtype),
     tokens.reshape(-1),
+    vocab_first=cfg.tied,
     temperature=temperature,
     entropy='entropy' in stats,
     implementation=implementation,
