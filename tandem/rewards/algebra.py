@@ -12,7 +12,7 @@ from tandem.rewards import values
 from tandem.rewards.tokens import TooBig
 
 _MAX_CHARS = 200
-_TOWER = re.compile(r'\^\s*\{?[^{}^]*\^|\d{6,}|!')
+_TOWER = re.compile(r'\^\s*\{[^{}]*\^|\^\s*-?\w\s*\^|\d{6,}|!')
 _NOTATION = re.compile(r'\\(?:int|lim|sum|prod|frac\{d)')
 
 

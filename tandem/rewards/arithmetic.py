@@ -118,10 +118,13 @@ def _exact_root(a: Fraction, n: int) -> Fraction | None:
     return None
   parts = []
   for part in (a.numerator, a.denominator):
-    root = math.isqrt(part) if n == 2 else round(part ** (1 / n)) if (
-      part < 1 << 50
-    ) else None  # fmt: skip
-    if root is None or root**n != part:
+    if n == 2:
+      root = math.isqrt(part)
+    elif part < 1 << 50:
+      root = round(part ** (1 / n))
+    else:
+      return None
+    if root**n != part:
       return None
     parts.append(root)
   return Fraction(*parts)

@@ -23,13 +23,10 @@ def match(a: tuple, b: tuple, rules: quantities.Rules) -> bool:
   """
   a, b = quantities.bare(a), quantities.bare(b)
   if a == b:
-    return a[0] != 'text'
-  for one, other in ((a, b), (b, a)):
-    spread = _spread(one)
-    if spread:
-      return match(spread, other, rules) if one is a else match(
-        other, spread, rules
-      )  # fmt: skip
+    return True
+  spread_a, spread_b = _spread(a), _spread(b)
+  if spread_a or spread_b:
+    return match(spread_a or a, spread_b or b, rules)
   relational = 'rel' in (a[0], b[0]) or _relational(a) or _relational(b)
   if relational and _relations(a, b, rules):
     return True
@@ -196,7 +193,9 @@ def _collections(a: tuple, b: tuple, rules: quantities.Rules) -> bool:
     if 'tuple' in kinds:
       return False
   if 'tuple' in kinds or dots:
-    if a[0] == b[0] == 'group' and a[1:3] != b[1:3]:
+    # A list may lack the brackets of a tuple, but not those of an interval.
+    brackets = {n[1] + n[2] if n[0] == 'group' else '()' for n in (a, b)}
+    if len(brackets) > 1 and not dots:
       return False
     return _pairwise(items_a, items_b, rules)
   return _unordered(items_a, items_b, rules)

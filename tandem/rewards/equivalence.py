@@ -26,12 +26,13 @@ _LEAD = re.compile(
 _COMMAS = re.compile(r'(?<![\d.,\w])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])')
 _SPACES = re.compile(r'-?[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?')
 _EXPONENT = re.compile(r'(?<![\w.])(\d+(?:\.\d+)?|\.\d+)[eE]([+-]?\d{1,4})\b')
+# Possessive, so that thousands of digits are read once.
+_NUMERAL = r'(?=[A-F]*+[0-9])([0-9A-F]++(?:\.[0-9A-F]++)?)'
 _LETTERED_BASE = re.compile(
-  r'\(?([0-9A-F]*[0-9][0-9A-F]*(?:\.[0-9A-F]+)?)\)?_\{?(?:\\text\{)?\s*'
-  r'\(?(\d{1,2}|two|eight|ten)\)?\s*\}*'
+  rf'\(?{_NUMERAL}\)?_\{{?(?:\\text\{{)?\s*\(?(\d{{1,2}}|two|eight|ten)\)?\s*\}}*'
 )
 _WORDED_BASE = re.compile(
-  r'([0-9A-F]*[0-9][0-9A-F]*)\s*(?:\\text\{)?\s*\(?(?:in\s+)?base[- ]?(\d{1,2})\)?\s*\}?'
+  _NUMERAL + r'\s*(?:\\text\{)?\s*\(?(?:in\s+)?base[- ]?(\d{1,2})\)?\s*\}?'
 )
 
 

@@ -112,9 +112,8 @@ class Parser(atoms.Atoms):
         break
       elif (
         value in ('^', '{', '}', '/', '-', r'\cdot', r'\$')
-        or kind == 'num'
-        or kind == 'let'
-        and words[-1] in ('/', r'\cdot')
+        or (kind == 'num' and words[-1] in ('^', '{', '-'))
+        or (kind == 'let' and words[-1] in ('/', r'\cdot'))
       ):
         words.append(value)
       else:

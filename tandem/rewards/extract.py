@@ -8,10 +8,12 @@ import re
 
 MODES = ('strict', 'tolerant', 'trl_release', 'roll')
 
+Box = tuple[int, int, int, int]  # start, end, start and end of the inside
+
 _BOX = re.compile(r'\\(?:boxed|fbox)(?![a-zA-Z])')
 _BRACES = re.compile(
   r'\\(?:boxed|fbox)\s*(?P<box>\{)'
-  r'|\\(?:boxed|fbox)\s*(?P<bare>(?<=\s)[a-zA-Z](?![a-zA-Z])|-?\d[\d.,/]*)'
+  r'|\\(?:boxed|fbox)\s*(?P<bare>(?<=\s)[a-zA-Z](?![a-zA-Z])|-?\d+(?:[.,/]\d+)*)'
   r'|\\.|[{}]',
   re.DOTALL,
 )
@@ -28,6 +30,7 @@ _FINAL = re.compile(
 )
 _DOLLARS = re.compile(r'\$([^$]+)\$\s*(?:[.,;].*)?')
 _HASHES = re.compile(r'^\s*####\s*(?P<a>\S.*)$')
+_BETWEEN = 60  # most characters between two boxes of one list
 _FINAL_LINES = 3  # a final-answer line is among the last lines, or is none
 _LINE_CHARS = 400  # ... and short
 
@@ -58,8 +61,7 @@ def extract(response: str, mode: str = 'strict') -> str | None:
   if mode in ('strict', 'tolerant'):
     return _strict(response)
   if mode == 'trl_release':
-    boxes = _boxes(response)
-    return boxes[-1][2] if boxes else None
+    return _last(response)
   if mode == 'roll':
     return _roll(response)
   raise ValueError(
@@ -76,7 +78,7 @@ def _strict(response: str) -> str | None:
     response = response[closed + len('</think>') :]
   boxes = _boxes(response)
   if boxes:
-    return _unnest(_joined(response, boxes))
+    return _joined(response, boxes)
   if _BOX.search(response):
     return None  # opened and never closed: cut off, so no answer
   return _final_line(response)
@@ -96,16 +98,15 @@ def _roll(response: str) -> str | None:
     head, blank, after = response.rpartition('\n\n')
     if not blank:
       return None
-  boxes = _boxes(after)
-  if boxes:
-    return boxes[-1][2]
-  return after.strip() or None
+  answer = _last(after)
+  return after.strip() or None if answer is None else answer
 
 
-def _boxes(text: str) -> list[tuple[int, int, str]]:
-  """Complete boxes from left to right, outermost only: (start, end, inside).
+def _boxes(text: str) -> list[Box]:
+  """Complete boxes in the order in which they close.
 
-  One pass with a stack, so that thousands of unclosed boxes cost no more.
+  One pass with a stack and no copies, so that thousands of boxes, nested or
+  never closed, cost no more than the text's length.
   """
   found = []
   opened = []  # (start of a box or None for a plain brace, start of inside)
@@ -116,39 +117,50 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
     elif mark == '}':
       start, inside = opened.pop() if opened else (None, 0)
       if start is not None:
-        while found and found[-1][0] > start:
-          found.pop()  # it stands inside this one
-        found.append((start, match.end(), text[inside : match.start()].strip()))
+        found.append((start, match.end(), inside, match.start()))
     elif match.group('bare'):
-      bare = match.group('bare').rstrip('.,')
-      found.append((match.start(), match.end(), bare))
+      found.append((match.start(), match.end(), *match.span('bare')))
     elif match.group('box'):
       opened.append((match.start(), match.end()))
   return found
 
 
-def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str:
+def _last(text: str) -> str | None:
+  boxes = _boxes(text)
+  return text[boxes[-1][2] : boxes[-1][3]].strip() if boxes else None
+
+
+def _joined(text: str, boxes: list[Box]) -> str:
   """The last box, with those before it that make one list with it."""
-  parts = [boxes[-1][2]]
-  for left, right in zip(boxes[-2::-1], boxes[:0:-1]):
-    between = text[left[1] : right[0]]
-    if len(between) > 60 or not _JOIN.fullmatch(between):
+  n = len(boxes) - 1
+  left, parts = boxes[n][0], [_inside(text, boxes, n)]
+  while True:
+    while n >= 0 and boxes[n][1] > left:
+      n -= 1  # it stands inside the one just taken
+    if n < 0:
+      break
+    between = text[boxes[n][1] : left]
+    if len(between) > _BETWEEN or not _JOIN.fullmatch(between):
       break
     if not _JOIN_WORD.search(between):
       break
-    parts.append(left[2])
+    left = boxes[n][0]
+    parts.append(_inside(text, boxes, n))
   parts.reverse()
   return parts[0] if len(set(parts)) == 1 else ', '.join(parts)
 
 
-def _unnest(answer: str) -> str:
-  """A box that holds nothing but a box is that box."""
-  while boxes := _boxes(answer):
-    start, end, inside = boxes[0]
-    if (start, end) != (0, len(answer)):
-      break
-    answer = inside
-  return answer
+def _inside(text: str, boxes: list[Box], n: int) -> str:
+  """What a box holds; a box that holds nothing but a box is that box."""
+  while True:
+    _, _, start, end = boxes[n]
+    while start < end and text[start].isspace():
+      start += 1
+    while start < end and text[end - 1].isspace():
+      end -= 1
+    if n == 0 or boxes[n - 1][:2] != (start, end):
+      return text[start:end]
+    n -= 1
 
 
 def _final_line(text: str) -> str | None:

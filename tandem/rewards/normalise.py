@@ -52,7 +52,7 @@ _SPACING = re.compile(
   r'(?![a-zA-Z])'
 )
 _REPEATING = re.compile(
-  r'(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{\s*(\d+)\s*\}|(\d))'
+  r'(?<!\d)(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{\s*(\d+)\s*\}|(\d))'
 )
 # Thousands grouped in a way that can mean nothing else.
 _GROUPED = re.compile(

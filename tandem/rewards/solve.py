@@ -55,9 +55,8 @@ def _pieces(found: sympy.Set):
     return ((-mpmath.inf, False, mpmath.inf, False),)
   if isinstance(found, sympy.Interval):
     low, high, left_open, right_open = found.args
-    return (
-      (_number(low), not left_open, _number(high), not right_open),
-    )  # fmt: skip
+    low, high = _number(low), _number(high)
+    return ((low, not left_open, high, not right_open),)
   return None
 
 

@@ -19,11 +19,15 @@ import subprocess
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 import weakref
 
 from tandem.rewards import answer as answer_lib
 from tandem.rewards import extract
 from tandem.rewards import worker
+
+if TYPE_CHECKING:
+  from tandem import types
 
 JUDGE = 'tandem.rewards.equivalence:judge'
 _BOOT = (
@@ -177,7 +181,7 @@ class Verifier:
     *,
     mode: str | None = None,
     limit_s: float | None = None,
-  ) -> list:
+  ) -> 'list[types.Verdict]':
     """Grades each response against its gold answer.
 
     Args:
@@ -345,7 +349,7 @@ def grade(
   question: str | None = None,
   mode: str = 'strict',
   limit_s: float = 2.0,
-):
+) -> 'types.Verdict':
   """Grades one response; safe in any process and thread.
 
   The comparison runs in one worker process, started at the first call that

@@ -55,20 +55,21 @@ def same(gold: str, answer: str) -> bool:
   """Whether two answers are the same words, or the same choice of A to J."""
   if _clock(gold) and _clock(answer):
     return _same_time(_clock(gold), _clock(answer))
-  choice = _CHOICE.fullmatch(_unwrapped(gold).strip())
-  if choice and len(_unwrapped(gold).strip(' ()[].:')) == 1:
-    other = _CHOICE.fullmatch(_unwrapped(answer).strip())
-    if other and other.group(1) == choice.group(1):
-      wrapped = text_differs(gold) or text_differs(answer)
-      return wrapped or len(_unwrapped(answer).strip(' ()[].:')) == 1
+  if _same_choice(gold, answer) or _same_choice(answer, gold):
+    return True
   if not is_prose(gold) and not is_prose(answer):
     return False
   return _canonical(gold) == _canonical(answer) != ''
 
 
-def text_differs(text: str) -> bool:
-  """Whether an answer is wrapped as text, or bracketed."""
-  return _unwrapped(text) != text or text.startswith(('(', '['))
+def _same_choice(letter: str, other: str) -> bool:
+  """Whether one is a lone letter and the other chooses that letter."""
+  plain, chosen = _unwrapped(letter), _CHOICE.fullmatch(_unwrapped(other))
+  if not chosen or plain.strip(' ()[].:') != chosen.group(1):
+    return False
+  lone = _unwrapped(other).strip(' ()[].:') == chosen.group(1)
+  # A bare letter before more text must be marked as a choice by either side.
+  return lone or plain != letter or other.startswith((r'\text', '(', '['))
 
 
 def meaning(text: str) -> tuple | None:
