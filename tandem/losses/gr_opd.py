@@ -12,6 +12,10 @@ lambda keeps that share of the group's mean: 0 only ranks siblings, 1 lets the
 group's level through. The level estimates minus a KL, so it is negative, and
 lambda > 0 pushes every response down on average.
 
+Dividing by the deviation forgets its size: near the teacher, where scores
+differ by less and less, siblings are still told apart at full strength, down to
+deviations of advantage_eps.
+
 Source: GR-OPD, equations (4) to (6) as METHODS §3.2 derives them; which
   deviation and eps (5) uses is not stated there (std_ddof, advantage_eps).
 """
