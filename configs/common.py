@@ -264,7 +264,8 @@ def shrink(config: ConfigDict) -> None:
   config.model.num_layers, config.model.head_dim = 1, 8
   config.mesh.data, config.mesh.fsdp, config.mesh.tensor = -1, 1, 1
   config.data.kind, config.data.path = 'quickstart', ''
-  config.data.held_out, config.data.instruction = 8, ''
+  config.data.size, config.data.held_out = 64, 8
+  config.data.instruction = ''
   rollout, learner = config.rollout, config.learner
   rollout.prompts, rollout.group = 2, 4
   rollout.max_prompt, rollout.max_response = 48, 16

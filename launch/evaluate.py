@@ -12,6 +12,8 @@ from absl import flags
 from absl import logging
 from ml_collections import config_flags
 
+from launch import multihost
+
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'configs/NAME.py, or configs/NAME.py:ARG', lock_config=True
 )
@@ -27,6 +29,7 @@ def main(argv):
 
   console.quiet_libraries()
   try:
+    multihost.join()
     out = evaluate.run(_CONFIG.value, _WORKDIR.value, step=_STEP.value)
   except ValueError as error:
     if logging.vlog_is_on(1):

@@ -9,6 +9,8 @@ from absl import flags
 from absl import logging
 from ml_collections import config_flags
 
+from launch import multihost
+
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'configs/NAME.py, or configs/NAME.py:ARG', lock_config=True
 )
@@ -29,6 +31,7 @@ def main(argv):
     config.log.profile_steps = _PROFILE.value
   console.quiet_libraries()
   try:
+    multihost.join()
     train.run(config, _WORKDIR.value)
   except ValueError as error:
     # Bad input is told in a paragraph; the trace helps whoever debugs.

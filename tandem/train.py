@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import contextlib
 import functools
-import json
 import pathlib
 import time
 from typing import Any
@@ -25,6 +24,7 @@ from tandem.training import mesh as mesh_lib
 from tandem.training import metrics as metrics_lib
 from tandem.training import preemption
 from tandem.training import profile as profile_lib
+from tandem.training import resume
 from tandem.training import rollout_log
 from tandem.training import setup as setup_lib
 from tandem.training import sharding
@@ -59,6 +59,7 @@ def run(config, workdir) -> dict[str, Any]:
     ValueError: bad input, named before any device work.
   """
   build.check(config)
+  resume.check(config.to_dict(), workdir)
   workdir = pathlib.Path(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
   phase = ['other']
@@ -71,10 +72,9 @@ def run(config, workdir) -> dict[str, Any]:
     )
 
     # ---- Parts: tokenizer, problems, mesh, weights --------------------------
-    parts = setup_lib.setup(config, workdir, verifier)
     if mesh_lib.is_lead():
-      path = workdir / 'config.json'
-      path.write_text(config.to_json_best_effort(indent=2) + '\n')
+      resume.write(config.to_dict(), workdir)
+    parts = setup_lib.setup(config, workdir, verifier)
     variant, loss_cfg = build.loss(config)
     tx = build.tx(config)
     forward = step_lib.Forward(
@@ -278,8 +278,3 @@ def _memory_advice(config, phase: list[str]):
     if advice:
       error.add_note(advice)
     raise
-
-
-def read_config(workdir) -> dict:
-  """config.json of a run, as a plain dict."""
-  return json.loads((pathlib.Path(workdir) / 'config.json').read_text())

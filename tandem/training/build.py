@@ -226,8 +226,7 @@ def problems(config) -> tuple[Sequence[types.Problem], Sequence[types.Problem]]:
     held_out = quickstart.problems(
       data.held_out_seed, 0, data.held_out, held_out=True
     )
-    needed = config.rollout.prompts * config.num_steps
-    train = quickstart.problems(config.seed, 0, min(needed, data.size))
+    train = quickstart.problems(config.seed, 0, data.size)
   else:
     train = _read(config, data.path)
     if data.eval_path:

@@ -12,7 +12,6 @@ whoever asks: another number of devices, another mesh.
 """
 
 from collections.abc import Mapping
-import hashlib
 import json
 import math
 import pathlib
@@ -28,12 +27,6 @@ from tandem.training import flat_state
 from tandem.training import integrity
 
 _TMP = '.orbax-checkpoint-tmp'
-
-
-def config_digest(config: Mapping) -> str:
-  """A short name of a plain dict's content: is a resume under the same?"""
-  text = json.dumps(config, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class _Keep:
@@ -138,8 +131,7 @@ class Checkpoints:
       step: steps done; a step that is saved already is left alone.
       state: tree of arrays. Better no typed keys in it (seed and counters in
         host_state say the same), but they survive.
-      host_state: what JSON holds exactly: data position, draw counters, seed,
-        config digest.
+      host_state: what JSON holds exactly: data position, draw counters.
       metrics: numbers of this step, of which `best_metric` is read.
 
     Returns:

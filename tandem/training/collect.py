@@ -143,11 +143,8 @@ class Collector:
       tokenizer_lib.decode(self.tokenizer, tokens[:length].tolist())
       for tokens, length in zip(rollout.tokens, rollout.lengths)
     ]
-    each = [prompt.problem for prompt in prompts for _ in range(group)]
-    verdicts = self.verifier.grade(
-      [problem.answer for problem in each],
-      texts,
-      [problem.text for problem in each],
+    verdicts = self._graded(
+      [prompt.problem for prompt in prompts for _ in range(group)], texts
     )
     return Collected(
       prompts=tuple(prompts),
@@ -165,6 +162,24 @@ class Collector:
       seconds_rollout=decoded - start,
       seconds_reward=time.monotonic() - decoded,
     )
+
+  def _graded(self, problems, texts: list[str]) -> list[types.Verdict]:
+    """Verdicts of all rows; each host grades its share, and all know all.
+
+    Never each host all of them: a row that runs out of time on one host only
+    would have two rewards, and the hosts would part ways.
+    """
+    hosts = jax.process_count()
+    mine = range(jax.process_index(), len(texts), hosts)
+    verdicts = self.verifier.grade(
+      [problems[i].answer for i in mine],
+      [texts[i] for i in mine],
+      [problems[i].text for i in mine],
+    )
+    said = mesh_lib.gather_json([dataclasses.astuple(v) for v in verdicts])
+    return [
+      types.Verdict(*said[i % hosts][i // hosts]) for i in range(len(texts))
+    ]
 
 
 def metrics(got: Collected) -> dict[str, float]:

@@ -5,6 +5,8 @@ all hold the same numpy rows unless they say otherwise, so each takes from them
 what its own devices need, and nothing here asks how many hosts there are.
 """
 
+import json
+
 import jax
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType
@@ -149,6 +151,22 @@ def to_host(tree):
     return np.asarray(multihost_utils.process_allgather(x, tiled=True))
 
   return jax.tree.map(get, tree)
+
+
+def gather_json(value) -> list:
+  """What each host says, by process index, on every host.
+
+  Args:
+    value: this host's; anything JSON holds. All hosts must call it together.
+  """
+  if jax.process_count() == 1:
+    return [value]
+  data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+  sizes = multihost_utils.process_allgather(np.int32(data.size))
+  padded = np.zeros(sizes.max(), np.uint8)
+  padded[: data.size] = data
+  said = multihost_utils.process_allgather(padded)
+  return [json.loads(x[:size].tobytes()) for x, size in zip(said, sizes)]
 
 
 def is_lead() -> bool:
