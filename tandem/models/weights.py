@@ -330,7 +330,7 @@ def save_params(
         weight_map[name] = file
         bar.update()
       if writes:
-        # transformers refuses a file that does not say which framework's.
+        # transformers 4 refuses a file that does not say which framework's.
         safetensors_numpy.save_file(
           tensors, directory / file, metadata={'format': 'pt'}
         )
