@@ -1,4 +1,4 @@
-"""Presets against the network and public sizes; config.json and its refusals."""
+"""Presets against the network and public sizes; config.json, refusals."""
 
 import math
 
