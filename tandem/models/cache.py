@@ -143,11 +143,13 @@ def read(
   total = prefix.sum(-1) + suffix.sum(-1)
 
   def mixed(weights, values, spec):
-    return jnp.einsum(
-      spec,
-      weights.astype(values.dtype),
-      values,
-      preferred_element_type=jnp.float32,
+    dot = lambda w, v: jnp.einsum(
+      spec, w, v, preferred_element_type=jnp.float32
+    )
+    wide = lambda w, v: dot(w.astype(jnp.float32), v.astype(jnp.float32))
+    # XLA's CPU backend refuses these dots of bfloat16 into float32.
+    return jax.lax.platform_dependent(
+      weights.astype(values.dtype), values, cpu=wide, default=dot
     )
 
   out = mixed(prefix, layer.prefix_v, f'bgckrs,b{axes}h->bgckrh')
