@@ -110,7 +110,8 @@ def _boxes(text: str) -> list[Box]:
   """
   found = []
   opened = []  # (start of a box or None for a plain brace, start of inside)
-  for match in _BRACES.finditer(text):
+  first = _BOX.search(text)  # braces before it can close nothing of interest
+  for match in _BRACES.finditer(text, first.start()) if first else ():
     mark = match.group()
     if mark == '{':
       opened.append((None, match.end()))

@@ -127,20 +127,20 @@ def same_expression(a: tuple, b: tuple) -> bool:
   names = sorted(values.symbols(a) | values.symbols(b))
   if not names:
     try:
-      return values.same(values.evaluate(a), values.evaluate(b))
+      return values.agree(a, b, {})
     except (values.Undefined, values.NotNumeric):
       return False
   real, other = [], []
   for sample in range(values.SAMPLES):
     where = values.point(names, sample)
     try:
-      x, y = values.evaluate(a, where), values.evaluate(b, where)
+      both = [values.evaluate(node, where) for node in (a, b)]
+      kept = real if all(map(values.is_real, both)) else other
+      kept.append(values.agree(a, b, where))
     except values.Undefined:
       continue
     except values.NotNumeric:
       return False
-    kept = real if values.is_real(x) and values.is_real(y) else other
-    kept.append(values.same(x, y))
     if kept is real and not kept[-1]:
       return False
   if len(real) >= 2:

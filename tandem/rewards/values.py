@@ -20,7 +20,7 @@ from tandem.rewards.arithmetic import is_real
 from tandem.rewards.tokens import TooBig
 
 __all__ = ['NotNumeric', 'Number', 'Undefined', 'as_float', 'is_real']
-__all__ += ['evaluate', 'point', 'same', 'symbols']
+__all__ += ['agree', 'evaluate', 'point', 'same', 'symbols']
 
 DIGITS = 60
 MAX_TERMS = 2_000  # of a written-out sum
@@ -69,12 +69,17 @@ def point(names: list[str], sample: int) -> dict[str, Fraction]:
   }
 
 
-def evaluate(node: tuple, where: dict[str, Number] | None = None) -> Number:
+def evaluate(
+  node: tuple,
+  where: dict[str, Number] | None = None,
+  digits: int = DIGITS,
+) -> Number:
   """The value of a tree at a point.
 
   Args:
     node: a tree of expression.py.
     where: values of its variables.
+    digits: of the floats, where there are any.
 
   Returns:
     A Fraction if every step was rational, else a number of mpmath.
@@ -84,7 +89,7 @@ def evaluate(node: tuple, where: dict[str, Number] | None = None) -> Number:
     TooBig: where finding it would take too long.
     NotNumeric: for what is not a number at all.
   """
-  with mpmath.workdps(DIGITS):
+  with mpmath.workdps(digits):
     try:
       return _value(node, where or {})
     except (ZeroDivisionError, ValueError, OverflowError) as error:
@@ -106,7 +111,31 @@ def same(a: Number, b: Number) -> bool:
     return abs(a - b) <= max(size * mpmath.mpf(10) ** -25, _TINY)
 
 
+def agree(a: tuple, b: tuple, where: dict[str, Number]) -> bool:
+  """Whether two trees have one value at a point.
+
+  Values that nearly vanish are found again to more digits: what cancels
+  shrinks with the rounding, what is merely small stays.
+
+  Raises:
+    As `evaluate`.
+  """
+  x, y = evaluate(a, where), evaluate(b, where)
+  if not same(x, y):
+    return False
+  sizes = [abs(arithmetic.mp(value)) for value in (x, y)]
+  exact = isinstance(x, Fraction) and isinstance(y, Fraction)
+  if exact or max(sizes) > _SMALL:
+    return True
+  x, y = (arithmetic.mp(evaluate(n, where, 4 * DIGITS)) for n in (a, b))
+  with mpmath.workdps(DIGITS):
+    near = max(abs(x), abs(y)) * mpmath.mpf(10) ** -25
+    vanish = [abs(v) <= size * _TINY for v, size in zip((x, y), sizes)]
+    return abs(x - y) <= near or all(vanish)
+
+
 _TINY = mpmath.mpf(10) ** -52
+_SMALL = mpmath.mpf(10) ** -25
 
 
 def _value(node: tuple, where: dict) -> Number:

@@ -1,119 +1,29 @@
-"""A pool of grading processes, each item under a limit of its own.
-
-Own code and not a library's process pool: `multiprocessing` (and what is built
-on it) re-imports the caller's `__main__`, which would start a training script
-again where it has no guard, cannot start from a daemonic process, and may fork
-a trainer that has threads. Here the workers come of a plain new interpreter.
-"""
+"""Batches through the grading processes, each item under its own limit."""
 
 import collections
 from collections.abc import Sequence
 import contextlib
 import functools
-import json
 import math
 import os
-import select
 import signal
-import subprocess
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING
-import weakref
 
 from tandem.rewards import answer as answer_lib
 from tandem.rewards import extract
-from tandem.rewards import worker
+from tandem.rewards import pool as pool_lib
 
 if TYPE_CHECKING:
   from tandem import types
 
 JUDGE = 'tandem.rewards.equivalence:judge'
-_BOOT = (
-  'import json, sys; paths, judge, fds = json.loads(sys.argv[1]); '
-  'sys.path[:] = paths; '
-  'from tandem.rewards.worker import main; main(judge, fds)'
-)
-_AHEAD = 4  # requests a worker holds, so that it never waits for us
+_AHEAD = 2  # requests a worker holds, so that it never waits for us
 _GRACE_S = 1.0  # the kernel's timer ends an overrun; this is for its failure
-_START_S = 120.0  # a start includes imports, perhaps on a loaded machine
 _RESTARTS = 3  # of the whole pool within one batch
 _QUESTION_CHARS = 4000
-
-
-class _Slot:
-  """One worker as seen from here: its pipe, and what it holds in order."""
-
-  def __init__(self, requests: int):
-    self.requests = requests
-    self.held = collections.deque()
-    self.pid = None
-    self.deadline = 0.0
-    self.overdue = False
-
-
-class _Pool:
-  """The processes and the pipes to them."""
-
-  def __init__(self, workers: int, judge: str):
-    pipes = [os.pipe() for _ in range(workers)]
-    ends = [reading for reading, _ in pipes]
-    self.process = subprocess.Popen(
-      [sys.executable, '-c', _BOOT, json.dumps([sys.path, judge, ends])],
-      stdin=subprocess.DEVNULL,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.DEVNULL,
-      pass_fds=ends,
-      # A terminal's Ctrl-C is for the trainer, which may want to finish.
-      start_new_session=True,
-      # sympy's order of terms follows hashes: the same item, the same path.
-      env={**os.environ, 'PYTHONHASHSEED': '0'},
-    )
-    for reading in ends:
-      os.close(reading)
-    self.slots = [_Slot(writing) for _, writing in pipes]
-    self.ready = False
-    self.deadline = time.monotonic() + _START_S
-    self.buffer = b''
-    self.end = weakref.finalize(
-      self, _end, os.getpid(), self.process, [w for _, w in pipes]
-    )
-
-  def send(self, slot: _Slot, item: int, limit_s: float, job: list) -> None:
-    body = json.dumps([item, limit_s, job]).encode()
-    if not slot.held:
-      slot.deadline = time.monotonic() + limit_s + _GRACE_S
-    slot.held.append(item)
-    # A broken pipe shows as the end of the answers, too: handled there.
-    with contextlib.suppress(BrokenPipeError):
-      message = worker.HEADER.pack(len(body)) + body
-      while message:
-        message = message[os.write(slot.requests, message) :]
-
-  def messages(self, until: float) -> list | None:
-    """What has come by a time; None if the processes are gone."""
-    stdout = self.process.stdout
-    wait = min(max(0.0, until - time.monotonic()), _START_S)
-    if not select.select([stdout], [], [], wait)[0]:
-      return []
-    chunk = os.read(stdout.fileno(), 1 << 16)
-    if not chunk:
-      return None
-    *whole, self.buffer = (self.buffer + chunk).split(b'\n')
-    return [json.loads(line) for line in whole]
-
-
-def _end(owner: int, process: subprocess.Popen, pipes: list[int]) -> None:
-  """Ends the processes of a pool; not from a fork of its owner."""
-  if owner != os.getpid():
-    return
-  with contextlib.suppress(ProcessLookupError, PermissionError):
-    os.killpg(process.pid, signal.SIGKILL)
-  process.wait()
-  process.stdout.close()
-  for pipe in pipes:
-    os.close(pipe)
 
 
 class Verifier:
@@ -159,7 +69,7 @@ class Verifier:
     self._workers = workers
     self._judge = judge
     self._lock = threading.Lock()
-    self._pool = _Pool(workers, judge)
+    self._pool = pool_lib.Pool(workers, judge)
 
   def __enter__(self) -> 'Verifier':
     return self
@@ -253,7 +163,7 @@ class Verifier:
 
   def _restart(self) -> None:
     self._pool.end()
-    self._pool = _Pool(self._workers, self._judge)
+    self._pool = pool_lib.Pool(self._workers, self._judge)
 
   def _step(self, pending, suspects, jobs, limit_s, reasons) -> bool:
     """Sends what can be sent and takes what comes; False if the pool died."""
@@ -276,33 +186,43 @@ class Verifier:
           'the grading processes could not start; they need math-verify and '
           f'sympy as setup.py names them:\n{rest[0]}'
         )
-      elif kind == 'born':
-        pool.slots[rest[0]].pid = rest[1]
       else:
-        slot, told = pool.slots[rest[0]], rest[1:]
-        item = slot.held.popleft() if slot.held else None
-        if kind == 'done':
-          assert told[0] == item, (told, item)
-          reasons[item] = told[1]
+        slot = pool.slots[rest[0]]
+        slot.deadline = time.monotonic() + pool_lib.IDLE_S
+        if kind == 'born':
+          slot.pid = rest[1]
+        elif kind == 'took':
+          slot.current = rest[1]
+          slot.deadline += limit_s + _GRACE_S - pool_lib.IDLE_S
+        elif kind == 'done':
+          item, reason = rest[1:]
+          assert item == slot.held.popleft() == slot.current
+          reasons[item], slot.current = reason, None
         else:
           self.replaced += 1
-          self._blame(slot, item, told[0], pending, suspects, reasons)
-        slot.deadline = time.monotonic() + limit_s + _GRACE_S
+          self._blame(slot, rest[1], pending, suspects, reasons)
     if not pool.ready:
       return time.monotonic() < pool.deadline
     for slot in pool.slots:
-      if slot.held and time.monotonic() > slot.deadline and slot.pid:
+      if slot.held and time.monotonic() > slot.deadline:
+        if slot.current is None:
+          return False  # its pipe was left in the middle of a message, perhaps
         slot.overdue = True
         slot.deadline = math.inf
         with contextlib.suppress(ProcessLookupError):
           os.kill(slot.pid, signal.SIGKILL)
     return True
 
-  def _blame(self, slot, item, by, pending, suspects, reasons) -> None:
-    """A worker died: of a time-out, or of a crash that may not be its item's."""
+  def _blame(self, slot, by, pending, suspects, reasons) -> None:
+    """A worker died: of a time-out, or of a crash that may not be its item's.
+
+    What it held and had not taken waits in its pipe for the successor.
+    """
     overdue, slot.overdue = slot.overdue, False
+    item, slot.current = slot.current, None
     if item is None:
       return
+    assert item == slot.held.popleft()
     if by == signal.SIGALRM or overdue:
       reasons[item] = 'timeout'
     elif item in suspects:

@@ -31,7 +31,8 @@ def main(judge_path: str, request_fds: list[int]) -> None:
   Requests come on one pipe per slot: a header, then JSON `[item, limit_s,
   arguments]`. All that goes out is lines of JSON on stdout, each one atomic
   write: `["ready"]` or `["failed", why]` once; `["born", slot, pid]`;
-  `["done", slot, item, reason]`; `["died", slot, signal]` (0: by itself).
+  `["took", slot, item]`; `["done", slot, item, reason]`; `["died", slot,
+  signal]` (0: by itself).
 
   Args:
     judge_path: 'module:function', called with a request's arguments.
@@ -94,6 +95,7 @@ def _serve(judge, slot: int, fd: int, tell) -> None:
     if header is None:
       return
     item, limit_s, arguments = json.loads(_read(fd, *HEADER.unpack(header)))
+    tell('took', slot, item)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
       reason = judge(*arguments)
