@@ -12,12 +12,13 @@ import jax.numpy as jnp
 
 from tandem.kernels.token_logprob import chunks
 from tandem.kernels.token_logprob import pair
+from tandem.kernels.token_logprob import pallas_tpu
 from tandem.kernels.token_logprob import reference
-from tandem.kernels.token_logprob import xla
+from tandem.kernels.token_logprob import vjp
 
 Array = jax.Array
 
-IMPLEMENTATIONS = ('xla', 'reference')
+IMPLEMENTATIONS = ('xla', 'pallas_tpu', 'pallas_tpu_interpret', 'reference')
 
 
 class TokenStats(NamedTuple):
@@ -61,7 +62,9 @@ def token_logprob(
     targets: [M] int32 in [0, V). A target outside makes its row NaN.
     temperature: divides the logits, before everything else.
     entropy: also return the entropy of each row, differentiable too.
-    implementation: 'xla', 'reference', or None for the best that fits.
+    implementation: one of IMPLEMENTATIONS, or None: the chunked XLA program.
+      The Pallas kernel is checked by interpreter and compiler only, so it runs
+      where it is asked for by name.
     vocab_first: the head is [V, D], as a tied embedding is. Pass that, and not
       its transpose: chunks of a transpose make XLA copy all of it.
     chunk: vocabulary entries (of one shard) at a time; None chooses.
@@ -77,7 +80,8 @@ def token_logprob(
     NotImplementedError: the implementation named cannot run here.
   """
   vocab = _check_pair('', hidden, head, vocab_first)
-  _check_numbers(temperature, chunk, implementation)
+  _check_numbers(temperature, chunk)
+  _check_implementation(implementation, mesh)
   targets = _check_targets(targets, hidden)
   if implementation == 'reference':
     head = head.T if vocab_first else head
@@ -93,8 +97,9 @@ def token_logprob(
       chunk=chunk,
       mesh=mesh,
       vocab_axis=vocab_axis,
+      implementation=implementation or 'xla',
     )
-    logp, h = xla.stats(plan, hidden, head, targets)
+    logp, h = vjp.stats(plan, hidden, head, targets)
   return TokenStats(_nan_outside(logp, targets, vocab), h)
 
 
@@ -145,7 +150,7 @@ def pair_stats(
       f'the two pairs must share M and V; got {(hidden.shape[0], vocab)} and '
       f'{(hidden2.shape[0], vocab2)}: two models, one vocabulary, same rows.'
     )
-  _check_numbers(temperature, chunk, None)
+  _check_numbers(temperature, chunk)
   if targets is not None:
     targets = _check_targets(targets, hidden)
   plan = chunks.make_plan(
@@ -187,7 +192,7 @@ def _check_pair(suffix, hidden, head, vocab_first) -> int:
   return head.shape[vocab]
 
 
-def _check_numbers(temperature, chunk, implementation):
+def _check_numbers(temperature, chunk):
   if not temperature > 0:
     raise ValueError(
       f'temperature={temperature} must be positive; log-probs to go with greedy '
@@ -195,11 +200,25 @@ def _check_numbers(temperature, chunk, implementation):
     )
   if chunk is not None and chunk < 1:
     raise ValueError(f'chunk={chunk} must be at least 1, or None to choose.')
+
+
+def _check_implementation(implementation, mesh):
   if implementation not in (None, *IMPLEMENTATIONS):
     raise ValueError(
       f'implementation={implementation!r} is unknown; it may be None, '
       f'{", ".join(map(repr, IMPLEMENTATIONS))}.'
     )
+  if implementation == 'pallas_tpu':
+    # A mesh of described devices is a compile for a machine that is not here.
+    mesh = mesh or jax.sharding.get_mesh()
+    device = None if mesh.empty else mesh.devices.flat[0]
+    platform = device.platform if device else jax.default_backend()
+    reason = pallas_tpu.supported(platform)
+    if reason:
+      raise NotImplementedError(
+        f'implementation={implementation!r} cannot run: {reason}; leave it at '
+        "None, or take 'pallas_tpu_interpret' to test."
+      )
 
 
 def _check_targets(targets, hidden) -> Array:

@@ -28,13 +28,25 @@ class Plan(NamedTuple):
   vocab_first: bool  # the head is [V, D]
   chunk: int  # vocabulary entries of the (local) head at a time
   local_rows: int  # rows on one device, as far as the mesh tells
+  implementation: str
   axis: str | None  # mesh axis over which the vocabulary is cut
+  row_axes: tuple[str, ...]  # over which rows are, where that is our business
   mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None
+
+  @property
+  def vocab_dim(self) -> int:
+    """The head's vocabulary axis."""
+    return 0 if self.vocab_first else 1
 
   @property
   def head_spec(self) -> jax.P:
     """Partition of the head (and of its gradient)."""
     return jax.P(self.axis) if self.vocab_first else jax.P(None, self.axis)
+
+  @property
+  def rows_spec(self) -> jax.P:
+    """Partition of whatever leads with rows."""
+    return jax.P(self.row_axes) if self.row_axes else jax.P()
 
 
 def make_plan(
@@ -47,6 +59,7 @@ def make_plan(
   chunk: int | None,
   mesh,
   vocab_axis: str,
+  implementation: str = 'xla',
 ) -> Plan:
   """Finds over how many devices rows and vocabulary are cut, and the chunk."""
   mesh = mesh or jax.sharding.get_abstract_mesh()
@@ -60,16 +73,27 @@ def make_plan(
       f'V={vocab} is not a multiple of mesh axis {vocab_axis!r} = {cut}; choose '
       'an axis size that divides it.'
     )
-  local_rows = -(-rows // math.prod(free.values()))
-  vocab //= cut
+  parts = math.prod(free.values())
+  row_axes = ()
+  if implementation != 'xla':
+    # The partitioner cannot cut a Pallas call: rows become our business.
+    row_axes = tuple(k for k, size in free.items() if size > 1)
+    if rows % parts:
+      raise NotImplementedError(
+        f'{implementation}: M={rows} is not a multiple of the {parts} devices '
+        f'of mesh axes {row_axes}; pad the rows.'
+      )
+  local_rows, vocab = -(-rows // parts), vocab // cut
   return Plan(
     inverse_temperature=1.0 / temperature,
     entropy=entropy,
     vocab_first=vocab_first,
     chunk=min(chunk or chunk_size(local_rows, vocab), vocab),
     local_rows=local_rows,
+    implementation=implementation,
     axis=vocab_axis if cut > 1 else None,
-    mesh=mesh if cut > 1 else None,
+    row_axes=row_axes,
+    mesh=mesh if cut > 1 or row_axes else None,
   )
 
 
@@ -94,15 +118,14 @@ def over_chunks(vocab: int, chunk: int, body, carry):
 
 def slice_vocab(plan: Plan, head: Array, start, width: int) -> Array:
   """`width` vocabulary entries of the head; `start` may be traced."""
-  axis = 0 if plan.vocab_first else 1
-  return jax.lax.dynamic_slice_in_dim(head, start, width, axis=axis)
+  return jax.lax.dynamic_slice_in_dim(head, start, width, axis=plan.vocab_dim)
 
 
 def write_vocab(plan: Plan, head: Array, part: Array, start) -> Array:
   """The head with `part` at `start`; in place when the head is a loop carry."""
-  axis = 0 if plan.vocab_first else 1
-  part = part.astype(head.dtype)
-  return jax.lax.dynamic_update_slice_in_dim(head, part, start, axis=axis)
+  return jax.lax.dynamic_update_slice_in_dim(
+    head, part.astype(head.dtype), start, axis=plan.vocab_dim
+  )
 
 
 def _dot(a: Array, b: Array, a_axis: int, b_axis: int) -> Array:
@@ -136,11 +159,12 @@ def is_target(targets: Array, start, width: int) -> Array:
   return jnp.arange(width)[None] == (targets - start)[:, None]
 
 
-def local_targets(plan: Plan, targets: Array, local_vocab: int) -> Array:
-  """Targets counted from this shard's first entry."""
+def local_targets(plan: Plan, targets: Array, head: Array) -> Array:
+  """Targets counted from the first entry of this shard's `head`."""
   if not plan.axis:
     return targets
-  return targets - jax.lax.axis_index(plan.axis) * local_vocab
+  first = jax.lax.axis_index(plan.axis) * head.shape[plan.vocab_dim]
+  return targets - first
 
 
 def psum(plan: Plan, x: Array) -> Array:
@@ -152,18 +176,20 @@ def pmax(plan: Plan, x: Array) -> Array:
 
 
 def on_shards(plan: Plan, function, in_specs, out_specs):
-  """`function`, over the vocabulary's shards if it is cut.
+  """`function`, on each device's part of the vocabulary (and of the rows).
 
-  Manual over that axis only: rows stay with the partitioner. Left to itself it
-  would gather the whole head, because a chunk is a dynamic slice of a cut axis.
+  In XLA manual over the vocabulary's axis only: rows stay with the partitioner.
+  Left that axis too it would gather the whole head, because a chunk is a
+  dynamic slice of it.
   """
-  if not plan.axis:
+  names = {*plan.row_axes, *([plan.axis] if plan.axis else [])}
+  if not names:
     return function
   return jax.shard_map(
     function,
     mesh=plan.mesh,
     in_specs=in_specs,
     out_specs=out_specs,
-    axis_names={plan.axis},
+    axis_names=names,
     check_vma=False,
   )

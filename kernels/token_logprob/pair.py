@@ -72,9 +72,9 @@ stats.defvjp(_forward, _backward)
 def _forward_local(plan, hidden, head, hidden2, head2, targets):
   """stats, (log-normaliser of p, of q), each [M] float32."""
   policy = plan.policy
-  rows, vocab = hidden.shape[0], head.shape[0 if policy.vocab_first else 1]
+  rows, vocab = hidden.shape[0], head.shape[policy.vocab_dim]
   if targets is not None:
-    targets = chunks.local_targets(policy, targets, vocab)
+    targets = chunks.local_targets(policy, targets, head)
 
   def block(xs):
     hidden, hidden2, targets = xs
@@ -136,7 +136,7 @@ def _backward_local(
 ):
   """(d hidden [M, D], d head): see reference.pair_backward and backward."""
   policy = plan.policy
-  vocab = head.shape[0 if policy.vocab_first else 1]
+  vocab = head.shape[policy.vocab_dim]
   column = lambda x: None if x is None else x[:, None]
   log_norm, log_norm2 = map(column, log_norms)
   kl, entropy = map(column, saved)
@@ -145,7 +145,7 @@ def _backward_local(
     None if g is None else g[:, None] * scale for g in cotangents
   )
   if targets is not None:
-    targets = chunks.local_targets(policy, targets, vocab)
+    targets = chunks.local_targets(policy, targets, head)
 
   def body(carry, start, width):
     d_hidden, d_head = carry

@@ -7,8 +7,6 @@ four products of size M*D*V are done where dense autodiff does three, and the
 largest array besides the gradients themselves is [M, chunk].
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
@@ -20,49 +18,17 @@ Array = jax.Array
 LOWEST = -1e30
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def stats(plan: chunks.Plan, hidden: Array, head: Array, targets: Array):
-  """(logp [M], entropy [M] or None), float32."""
-  return _forward(plan, hidden, head, targets)[0]
+def partial_sums(
+  plan: chunks.Plan, hidden: Array, head: Array, targets: Array
+) -> tuple[Array, Array, Array, Array]:
+  """Over this part of the vocabulary, each [M] float32:
 
+    top    = max z                      mass  = sum e^(z - top)
+    spread = sum e^(z - top) (z - top)  taken = z of the target, or 0
 
-def _forward(plan, hidden, head, targets):
-  all_rows = jax.P()
-  log_norm, taken, entropy = chunks.on_shards(
-    plan,
-    functools.partial(_forward_local, plan),
-    in_specs=(all_rows, plan.head_spec, all_rows),
-    out_specs=(all_rows, all_rows, all_rows if plan.entropy else None),
-  )(hidden, head, targets)
-  saved = (hidden, head, targets, log_norm, entropy)
-  return (taken - log_norm, entropy), saved
-
-
-def _backward(plan, saved, cotangents):
-  hidden, head, targets, log_norm, entropy = saved
-  rows = (log_norm, entropy, *cotangents)
-  all_rows = jax.P()
-  d_hidden, d_head = chunks.on_shards(
-    plan,
-    functools.partial(_backward_local, plan),
-    in_specs=(
-      all_rows,
-      plan.head_spec,
-      all_rows,
-      *(x if x is None else all_rows for x in rows),
-    ),
-    out_specs=(all_rows, plan.head_spec),
-  )(hidden, head, targets, *rows)
-  return d_hidden, d_head, None
-
-
-stats.defvjp(_forward, _backward)
-
-
-def _forward_local(plan: chunks.Plan, hidden: Array, head: Array, targets):
-  """(log-normaliser, target's logit, entropy or None), each [M] float32."""
-  rows, vocab = hidden.shape[0], head.shape[0 if plan.vocab_first else 1]
-  targets = chunks.local_targets(plan, targets, vocab)
+  `spread` stays 0 unless the plan asks for the entropy.
+  """
+  rows, vocab = hidden.shape[0], head.shape[plan.vocab_dim]
 
   def body(carry, start, width):
     top, mass, spread, taken = carry
@@ -83,34 +49,32 @@ def _forward_local(plan: chunks.Plan, hidden: Array, head: Array, targets):
 
   zero = jnp.zeros(rows, jnp.float32)
   carry = (jnp.full(rows, LOWEST, jnp.float32), zero, zero, zero)
-  carry = chunks.over_chunks(vocab, plan.chunk, body, carry)
-  top, mass, spread, taken = carry
-  if plan.axis:
-    shift = top - chunks.pmax(plan, top)
-    top = top - shift
-    spread = chunks.psum(plan, jnp.exp(shift) * (spread + shift * mass))
-    mass = chunks.psum(plan, jnp.exp(shift) * mass)
-    taken = chunks.psum(plan, taken)
-  log_mass = jnp.log(mass)
-  entropy = log_mass - spread / mass if plan.entropy else None
-  return top + log_mass, taken, entropy
+  return chunks.over_chunks(vocab, plan.chunk, body, carry)
 
 
-def _backward_local(
-  plan, hidden, head, targets, log_norm, entropy, g_logp, g_entropy
-):
-  """(d hidden [M, D], d head), from cotangents and the saved [M] sums."""
-  vocab = head.shape[0 if plan.vocab_first else 1]
-  targets = chunks.local_targets(plan, targets, vocab)
-  g_logp = (g_logp * plan.inverse_temperature)[:, None]
+def gradients(
+  plan: chunks.Plan,
+  hidden: Array,
+  head: Array,
+  targets: Array,
+  log_norm: Array,
+  entropy: Array | None,
+  g_logp: Array,
+  g_entropy: Array | None,
+) -> tuple[Array, Array]:
+  """d hidden [M, D] float32, and d head as the head, of this part.
+
+  `log_norm` and `entropy` are the whole vocabulary's, [M]; the cotangents [M]
+  are already divided by the temperature.
+  """
+  g_logp, log_norm = g_logp[:, None], log_norm[:, None]
   if plan.entropy:
-    g_entropy = (g_entropy * plan.inverse_temperature)[:, None]
-    entropy = entropy[:, None]
+    g_entropy, entropy = g_entropy[:, None], entropy[:, None]
 
   def body(carry, start, width):
     d_hidden, d_head = carry
     w = chunks.slice_vocab(plan, head, start, width)
-    logp = chunks.logits(plan, hidden, w) - log_norm[:, None]
+    logp = chunks.logits(plan, hidden, w) - log_norm
     weight = g_logp
     if plan.entropy:
       weight = weight + g_entropy * (logp + entropy)
@@ -120,5 +84,5 @@ def _backward_local(
     return d_hidden + part, chunks.write_vocab(plan, d_head, d_w, start)
 
   carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
-  d_hidden, d_head = chunks.over_chunks(vocab, plan.chunk, body, carry)
-  return chunks.psum(plan, d_hidden).astype(hidden.dtype), d_head
+  vocab = head.shape[plan.vocab_dim]
+  return chunks.over_chunks(vocab, plan.chunk, body, carry)
