@@ -41,6 +41,18 @@ class Slot:
     self.deadline = 0.0
     self.overdue = False
     self.current = None  # the item it works on
+    self.cpu = 0.0  # CPU seconds its process had used when it took that
+    self.last = 0.0  # when the item must have ended, starved or not
+
+  def starved(self, limit_s: float) -> bool:
+    """Whether the worker got under a quarter of a core for its item."""
+    try:
+      stat = pathlib.Path(f'/proc/{self.pid}/stat').read_text()
+    except OSError:  # gone, or no Linux
+      return False
+    user, system = stat.rpartition(')')[2].split()[11:13]
+    used = (int(user) + int(system)) / os.sysconf('SC_CLK_TCK') - self.cpu
+    return used < limit_s / 4
 
 
 class Pool:

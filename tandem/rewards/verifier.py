@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from tandem.rewards import answer as answer_lib
 from tandem.rewards import extract
 from tandem.rewards import pool as pool_lib
+from tandem.rewards import worker
 
 if TYPE_CHECKING:
   from tandem import types
 
 JUDGE = 'tandem.rewards.equivalence:judge'
 _AHEAD = 2  # requests a worker holds, so that it never waits for us
-_GRACE_S = 1.0  # the kernel's timer ends an overrun; this is for its failure
 _RESTARTS = 3  # of the whole pool within one batch
 _QUESTION_CHARS = 4000
 
@@ -50,7 +50,9 @@ class Verifier:
 
     Args:
       workers: number of processes, at least 1.
-      limit_s: wall seconds that one item may take in its worker.
+      limit_s: wall seconds that one item may take in its worker; up to twice
+        as long where the machine is so loaded that the worker got less than a
+        quarter of a core (a verdict should not depend on the neighbours).
       mode: one of extract.MODES.
       judge: 'module:function' run in the workers; tests put a stub here.
 
@@ -192,8 +194,9 @@ class Verifier:
         if kind == 'born':
           slot.pid = rest[1]
         elif kind == 'took':
-          slot.current = rest[1]
-          slot.deadline += limit_s + _GRACE_S - pool_lib.IDLE_S
+          slot.current, slot.cpu = rest[1:]
+          slot.deadline = time.monotonic() + limit_s
+          slot.last = time.monotonic() + worker.BACKSTOP * limit_s
         elif kind == 'done':
           item, reason = rest[1:]
           assert item == slot.held.popleft() == slot.current
@@ -207,6 +210,9 @@ class Verifier:
       if slot.held and time.monotonic() > slot.deadline:
         if slot.current is None:
           return False  # its pipe was left in the middle of a message, perhaps
+        if time.monotonic() < slot.last and slot.starved(limit_s):
+          slot.deadline = time.monotonic() + limit_s / 4
+          continue
         slot.overdue = True
         slot.deadline = math.inf
         with contextlib.suppress(ProcessLookupError):

@@ -5,9 +5,9 @@ thread or `__main__` with the trainer, imports neither jax nor transformers,
 imports sympy once, and has one thread, so forking from it is safe and a killed
 child is replaced in milliseconds.
 
-The limit of an item is kept by the kernel: an interval timer whose signal has
-no handler ends the child wherever it is, a C loop that holds the interpreter
-lock included, and whether or not the trainer has time to look.
+The trainer kills a child whose item is over its limit. Should it not look, the
+kernel does at twice the limit: an interval timer whose signal has no handler
+ends the child wherever it is, in a C loop that holds the interpreter lock too.
 """
 
 import contextlib
@@ -18,9 +18,11 @@ import resource
 import signal
 import struct
 import sys
+import time
 import traceback
 
 MEMORY_BYTES = 4 << 30  # address space of a child; a bomb is a MemoryError
+BACKSTOP = 2.0  # limits after which the kernel ends an item by itself
 RECURSION = 30_000  # deep but finite nesting is legal input
 HEADER = struct.Struct('>I')  # the length of the request that follows
 
@@ -31,7 +33,7 @@ def main(judge_path: str, request_fds: list[int]) -> None:
   Requests come on one pipe per slot: a header, then JSON `[item, limit_s,
   arguments]`. All that goes out is lines of JSON on stdout, each one atomic
   write: `["ready"]` or `["failed", why]` once; `["born", slot, pid]`;
-  `["took", slot, item]`; `["done", slot, item, reason]`; `["died", slot,
+  `["took", slot, item, cpu]`; `["done", slot, item, reason]`; `["died", slot,
   signal]` (0: by itself).
 
   Args:
@@ -95,8 +97,8 @@ def _serve(judge, slot: int, fd: int, tell) -> None:
     if header is None:
       return
     item, limit_s, arguments = json.loads(_read(fd, *HEADER.unpack(header)))
-    tell('took', slot, item)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    tell('took', slot, item, time.process_time())
+    signal.setitimer(signal.ITIMER_REAL, BACKSTOP * limit_s)
     try:
       reason = judge(*arguments)
     except RecursionError:
