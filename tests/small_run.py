@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # On top of quickstart:tiny. Evaluation has the shapes of training, so that
 # one program serves both.
 SMALL = {
-  'warm_start.max_steps': 0,
+  'warm_start.enable': False,
   'model.dim': 16,
   'model.num_heads': 2,
   'model.num_kv_heads': 1,
