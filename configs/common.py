@@ -268,7 +268,7 @@ def shrink(config: ConfigDict) -> None:
   config.data.instruction = ''
   rollout, learner = config.rollout, config.learner
   rollout.prompts, rollout.group = 2, 4
-  rollout.max_prompt, rollout.max_response = 48, 16
+  rollout.max_prompt, rollout.max_response = 48, 64
   rollout.prompt_bucket = learner.response_bucket = 0
   learner.mini_prompts = 1 if learner.mini_prompts else 0
   learner.micro_rows = 2 if learner.micro_rows else 0

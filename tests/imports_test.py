@@ -19,13 +19,14 @@ ROWS = (
   ('tandem.models',),
   ('tandem.rollout', 'tandem.losses'),
   ('tandem.training', 'tandem.analysis'),
-  ('tandem.train', 'tandem.evaluate'),
+  ('tandem.train', 'tandem.evaluate', 'tandem.generate'),
   ('launch',),
 )
 SAME_ROW = {
   ('tandem.data', 'tandem.text'),  # prompts are rendered where rows are read
   ('tandem.envs', 'tandem.rewards'),  # an environment may grade an answer
   ('tandem.train', 'tandem.evaluate'),  # evaluation steps of the loop
+  ('tandem.generate', 'tandem.evaluate'),  # who speaks under which name
 }
 RANK = {name: rank for rank, row in enumerate(ROWS) for name in row}
 
