@@ -4,11 +4,10 @@ Any key of the config can be set: --config.rollout.group=16. Started again with
 the same workdir, a run goes on from its newest intact checkpoint.
 """
 
-from absl import app
 from absl import flags
-from absl import logging
 from ml_collections import config_flags
 
+from launch import command
 from launch import multihost
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -18,11 +17,11 @@ _WORKDIR = flags.DEFINE_string('workdir', None, 'Directory of the run.')
 _PROFILE = flags.DEFINE_string(
   'profile_steps', '', 'Steps to profile, as 10-12; into WORKDIR/profile.'
 )
+flags.adopt_module_key_flags(multihost)
 
 
-def main(argv):
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments {argv[1:]}; use --flags.')
+def main():
+  multihost.join()
   from tandem import train
   from tandem.training import console
 
@@ -30,16 +29,8 @@ def main(argv):
   if _PROFILE.value:
     config.log.profile_steps = _PROFILE.value
   console.quiet_libraries()
-  try:
-    multihost.join()
-    train.run(config, _WORKDIR.value)
-  except ValueError as error:
-    # Bad input is told in a paragraph; the trace helps whoever debugs.
-    if logging.vlog_is_on(1):
-      raise
-    raise SystemExit(f'error: {error}') from error
+  train.run(config, _WORKDIR.value)
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['config', 'workdir'])
-  app.run(main)
+  command.run(main, 'config', 'workdir')
