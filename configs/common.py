@@ -238,16 +238,21 @@ def base() -> ConfigDict:
   config.log.wandb_project = ''  # '' for none
   config.log.profile_steps = ''  # `10-12` writes a profile of those steps
 
-  # A supervised start on generated demonstrations; max_steps 0 for none.
+  # A supervised start on the quickstart's demonstrations: clean ones until
+  # clean_accuracy, then an expert's that slips until slip_accuracy.
   config.warm_start = warm = ConfigDict()
-  warm.max_steps = 0
+  warm.enable = False
   warm.rows = 64
   warm.learning_rate = 1e-3
   warm.warmup_steps = 30
+  warm.clean_accuracy = 0.9
+  warm.clean_max_steps = 800
   warm.error_rate = 0.25  # share of the expert's steps that slip
-  warm.check_every_steps = 100
+  warm.slip_accuracy = 0.4
+  warm.slip_min_steps = 75  # before its first measurement
+  warm.slip_max_steps = 300
+  warm.check_every_steps = 25
   warm.check_problems = 256
-  warm.stop_accuracy = 0.0  # stop at this greedy-free accuracy
   warm.band = (0.0, 1.0)  # the run refuses to go on outside it
   return config
 

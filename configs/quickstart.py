@@ -4,7 +4,7 @@
 
 A Qwen3-shaped model of 0.4 M parameters on a generated task (six kinds of
 problem in words, two-digit answers). It first learns from an expert that slips
-in a quarter of its steps; then senior and junior, both that model, write each
+in a fifth of its steps; then senior and junior, both that model, write each
 response together, and GRPO updates the senior.
 
 Solo GRPO instead: --config.rollout.mode=solo.
@@ -17,25 +17,27 @@ from configs import common
 def get_config(arg=None):
   args = common.parse_arg(arg, tiny=False)
   config = common.base()
-  config.num_steps = 60
+  config.num_steps = 100
   config.model.tokenizer = 'quickstart'
   config.data.kind = 'quickstart'
   config.data.size, config.data.held_out = 4096, 512
   config.data.instruction = ''
   rollout = config.rollout
   rollout.prompts, rollout.group = 16, 8
-  rollout.max_prompt, rollout.max_response = 48, 64
-  config.optimizer.learning_rate = 2e-4
+  rollout.max_prompt, rollout.max_response = 28, 36
+  config.optimizer.learning_rate = 3e-4
   config.eval.every_steps = 20
   config.eval.prompts = 128
-  config.warm_start.max_steps = 1000
-  config.warm_start.stop_accuracy = 0.35
-  config.warm_start.band = (0.25, 0.55)
+  warm = config.warm_start
+  warm.enable = True
+  warm.learning_rate = 2e-3
+  warm.error_rate = 0.2
+  warm.slip_accuracy = 0.45
+  warm.band = (0.2, 0.5)
   if args.tiny:
     common.shrink(config)
-    config.warm_start.max_steps = 2
-    config.warm_start.rows, config.warm_start.warmup_steps = 8, 0
-    config.warm_start.check_problems = 8
-    config.warm_start.stop_accuracy = 0.0
-    config.warm_start.band = (0.0, 1.0)
+    warm.rows, warm.warmup_steps, warm.check_problems = 8, 0, 8
+    warm.clean_accuracy, warm.clean_max_steps = 0.0, 1
+    warm.slip_accuracy, warm.slip_max_steps = 1.0, 1
+    warm.band = (0.0, 1.0)
   return config

@@ -41,9 +41,8 @@ def config(**values):
   """The small config, with further values by dotted key."""
   from configs import quickstart
 
-  out = quickstart.get_config('tiny')
-  with out.unlocked():
-    out.update_from_flattened_dict({**SMALL, **values})
+  out = quickstart.get_config('tiny').lock()
+  out.update_from_flattened_dict({**SMALL, **values})
   return out
 
 

@@ -10,8 +10,9 @@ of sum / count, where counts are added over the whole update first; so a count
 must not depend on `stats`, and micro-batches, devices and hosts add exactly.
 """
 
+from collections.abc import Callable
 import dataclasses
-from typing import Any, Callable
+from typing import Any
 
 import jax
 

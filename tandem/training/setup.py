@@ -77,9 +77,8 @@ def _warm_started(config, workdir, params, cfg, text, mesh, collector, copy):
   )
   sampling = build.sampling(config.rollout)
 
-  size = min(
-    config.eval.prompts, len(checks)
-  )  # evaluation's shape, one program
+  # Evaluation's shape, so that one program serves both.
+  size = min(config.eval.prompts, len(checks))
 
   def accuracy(params):
     senior, right = collect_lib.Speaker(copy(params), cfg), []
@@ -98,10 +97,8 @@ def _warm_started(config, workdir, params, cfg, text, mesh, collector, copy):
       right.append(got.rewards.mean())
     return float(sum(right) / len(right))
 
-  def demonstrations(start, count):
-    pairs = quickstart.demonstrations(
-      config.seed, start, count, warm.error_rate
-    )
+  def demonstrations(start, count, error_rate):
+    pairs = quickstart.demonstrations(config.seed, start, count, error_rate)
     prompts = build.prompts(config, text.tokenizer, [p for p, _ in pairs])
     encode = lambda solution: tokenizer_lib.encode(text.tokenizer, solution)
     return [
@@ -115,12 +112,26 @@ def _warm_started(config, workdir, params, cfg, text, mesh, collector, copy):
     demonstrations,
     accuracy,
     mesh,
+    (
+      warm_start.Phase(
+        error_rate=0.0,
+        target=warm.clean_accuracy,
+        rising=True,
+        min_steps=0,
+        max_steps=warm.clean_max_steps,
+      ),
+      warm_start.Phase(
+        error_rate=warm.error_rate,
+        target=warm.slip_accuracy,
+        rising=False,
+        min_steps=warm.slip_min_steps,
+        max_steps=warm.slip_max_steps,
+      ),
+    ),
     rows=warm.rows,
-    max_steps=warm.max_steps,
     learning_rate=warm.learning_rate,
     warmup_steps=warm.warmup_steps,
     check_every_steps=warm.check_every_steps,
-    stop_accuracy=warm.stop_accuracy,
     band=tuple(warm.band),
     max_prompt=config.rollout.max_prompt,
     max_response=config.rollout.max_response,
@@ -168,7 +179,7 @@ def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
   initial = build.initial_params(config, config.model.source, cfg, mesh)
   build.describe(cfg, initial)
   copy = build.decode_copy(cfg, mesh, config.rollout.dtype)
-  if config.warm_start.max_steps:
+  if config.warm_start.enable:
     initial = _warm_started(
       config, workdir, initial, cfg, text, mesh, collector, copy
     )
