@@ -10,10 +10,10 @@ and chat template are added; --config.data.chat=False gives the text as it is.
 
 import sys
 
-from absl import app
 from absl import flags
-from absl import logging
 from ml_collections import config_flags
+
+from launch import command
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'configs/NAME.py, or configs/NAME.py:ARG', lock_config=True
@@ -36,9 +36,7 @@ _MAX_TOKENS = flags.DEFINE_integer(
 )
 
 
-def main(argv):
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments {argv[1:]}; use --flags.')
+def main():
   from tandem import generate
   from tandem.analysis import trace
   from tandem.training import console
@@ -55,24 +53,18 @@ def main(argv):
     'top_p': _TOP_P.value,
   }
   console.quiet_libraries()
-  try:
-    records = generate.run(
-      config,
-      prompt,
-      workdir=_WORKDIR.value,
-      step=_STEP.value,
-      model=_MODEL.value,
-      samples=_SAMPLES.value,
-      sampling={name: x for name, x in law.items() if x is not None},
-      gold=_GOLD.value,
-    )
-  except ValueError as error:
-    if logging.vlog_is_on(1):
-      raise
-    raise SystemExit(f'error: {error}') from error
+  records = generate.run(
+    config,
+    prompt,
+    workdir=_WORKDIR.value,
+    step=_STEP.value,
+    model=_MODEL.value,
+    samples=_SAMPLES.value,
+    sampling={name: x for name, x in law.items() if x is not None},
+    gold=_GOLD.value,
+  )
   print('\n\n'.join(map(trace.trace_ansi, records)))
 
 
 if __name__ == '__main__':
-  flags.mark_flag_as_required('config')
-  app.run(main)
+  command.run(main, 'config')
