@@ -4,7 +4,10 @@ Rollout records aside, each log-prob in the system (old, current, reference,
 junior, teacher) is made here, from hidden states and never from stored logits.
 """
 
+import re
+
 import chex
+from flax import struct
 import jax
 import jax.numpy as jnp
 
@@ -12,7 +15,19 @@ from tandem import types
 from tandem.kernels.token_logprob import api as token_logprob
 from tandem.models import decoder
 
-STATS = ('logp', 'entropy')
+STATS = ('logp', 'entropy', 'contrast', 'kl_teacher', 'kl_teacher_top<K>')
+_TOP_KL = re.compile(r'kl_teacher_top([1-9]\d*)')
+# Most [rows, V] logits held at once where whole laws are needed: 80 MiB.
+_BLOCK_ELEMENTS = 5 * 2**22
+
+
+@struct.dataclass
+class Teacher:
+  """A frozen model that reads the same responses under its own prompt."""
+
+  params: decoder.Params  # stacked, or decode_params
+  context: types.Context  # ids [N, P'], lengths [N]
+  cfg: types.ModelConfig = struct.field(pytree_node=False)
 
 
 def pack(
@@ -53,11 +68,17 @@ def score(
   remat: str = 'none',
   constrain=lambda x, name: x,
   implementation: str | None = None,
+  teacher: Teacher | None = None,
 ) -> dict[str, jax.Array]:
   """Per-token statistics of `params` on the responses.
 
     logp[i, t] = log softmax(logits(prompt_i, tokens[i, :t]) / temperature)
                  [tokens[i, t]]
+
+  entropy: of that law. contrast: the label's logit over temperature less the
+  likeliest other token's (CRINGE's s- - s+). kl_teacher: KL(policy || teacher)
+  over the whole vocabulary; kl_teacher_top<K>: the same sum over the policy's K
+  likeliest tokens only. All are differentiable in params.
 
   Values at and after a row's length are finite and mean nothing: mask them.
 
@@ -72,14 +93,16 @@ def score(
     remat: see decoder.hidden.
     constrain: activation-sharding hook.
     implementation: of the token_logprob kernel; None lets it choose.
+    teacher: whom the kl_teacher statistics are taken to.
 
   Returns:
     {stat: [N, T] float32}.
 
   Raises:
-    ValueError: an unknown statistic, or a temperature not above zero.
+    ValueError: an unknown statistic, one that lacks its teacher, or a
+      temperature not above zero.
   """
-  unknown = sorted(set(stats) - set(STATS))
+  unknown = [s for s in stats if s not in STATS and not _TOP_KL.fullmatch(s)]
   if unknown:
     raise ValueError(f'Statistics {unknown} are unknown; known: {STATS}.')
   if temperature <= 0:
@@ -87,21 +110,94 @@ def score(
       f'temperature={temperature} leaves no log-probs to score; it must be '
       'above 0. Greedy decoding is for evaluation only.'
     )
+  to_teacher = [s for s in stats if s.startswith('kl_teacher')]
+  if to_teacher and teacher is None:
+    raise ValueError(
+      f'Statistics {to_teacher} need a teacher; set config.teacher.source.'
+    )
   n, t = tokens.shape
-  ids, at = pack(context, tokens)
-  x = decoder.hidden(
-    params, cfg, ids, dtype=dtype, remat=remat, constrain=constrain
-  )
-  x = jnp.take_along_axis(x, at[:, :, None], 1)  # [N, T, D]
-  out = token_logprob.token_logprob(
-    x.reshape(n * t, -1),
-    # The embedding itself: XLA would copy all of its transpose.
-    params['embed' if cfg.tied else 'head'].astype(x.dtype),
-    tokens.reshape(-1),
-    vocab_first=cfg.tied,
-    temperature=temperature,
-    entropy='entropy' in stats,
-    implementation=implementation,
-  )
-  found = {'logp': out.logp, 'entropy': out.entropy}
+  forward = dict(dtype=dtype, remat=remat, constrain=constrain)
+  x = _states(params, cfg, context, tokens, **forward)
+  head, targets = _head(params, cfg, x), tokens.reshape(-1)
+  found = {}
+  if to_teacher:
+    y = _states(teacher.params, teacher.cfg, teacher.context, tokens, **forward)
+    y = jax.lax.stop_gradient(y)
+    head2 = _head(teacher.params, teacher.cfg, y)
+  if 'kl_teacher' in stats:
+    out = token_logprob.pair_stats(
+      x,
+      head,
+      y,
+      head2,
+      targets,
+      temperature=temperature,
+      entropy='entropy' in stats,
+      overlap=False,
+      vocab_first=cfg.tied,
+      vocab_first2=teacher.cfg.tied,
+    )
+    found['kl_teacher'] = out.kl
+  else:
+    out = token_logprob.token_logprob(
+      x,
+      head,
+      targets,
+      vocab_first=cfg.tied,
+      temperature=temperature,
+      entropy='entropy' in stats,
+      implementation=implementation,
+    )
+  found |= {'logp': out.logp, 'entropy': out.entropy}
+  for name in to_teacher:
+    if match := _TOP_KL.fullmatch(name):
+      # The teacher's log-probs of the student's K likeliest tokens, one each.
+      found[name] = 0.0
+      top = _top(x, head, cfg.tied, int(match[1]))
+      for k in range(top.shape[1]):
+        ids = top[:, k]
+        of = lambda x, head, tied, ids=ids: (
+          token_logprob.token_logprob(
+            x, head, ids, vocab_first=tied, temperature=temperature
+          ).logp
+        )
+        mine, theirs = of(x, head, cfg.tied), of(y, head2, teacher.cfg.tied)
+        found[name] += jnp.exp(mine) * (mine - jax.lax.stop_gradient(theirs))
+  if 'contrast' in stats:
+    rival = _top(x, head, cfg.tied, 1, without=targets)[:, 0]
+    rows = head if cfg.tied else head.T
+    gap = (rows[targets] - rows[rival]).astype(jnp.float32)
+    gap = jnp.einsum('md,md->m', x.astype(jnp.float32), gap)
+    found['contrast'] = gap / temperature
   return {name: found[name].reshape(n, t) for name in stats}
+
+
+def _states(params, cfg, context, tokens, **forward) -> jax.Array:
+  """[N * T, D]: hidden states that predict the response's tokens."""
+  ids, at = pack(context, tokens)
+  x = decoder.hidden(params, cfg, ids, **forward)
+  x = jnp.take_along_axis(x, at[:, :, None], 1)  # [N, T, D]
+  return x.reshape(-1, x.shape[-1])
+
+
+def _head(params, cfg, x) -> jax.Array:
+  """[V, D] when tied, else [D, V]; in x's dtype."""
+  # The embedding itself: XLA would copy all of its transpose.
+  return params['embed' if cfg.tied else 'head'].astype(x.dtype)
+
+
+def _top(x, head, tied: bool, k: int, without=None) -> jax.Array:
+  """[M, k] ids of the largest logits, by blocks of rows; no gradient."""
+  x, head = jax.lax.stop_gradient((x, head))
+  m, vocab = x.shape[0], head.shape[0 if tied else 1]
+  size = max(1, min(m, _BLOCK_ELEMENTS // vocab))
+  without = jnp.full(m, -1) if without is None else without
+
+  def block(row):
+    x, skip = row
+    spec = 'd,vd->v' if tied else 'd,dv->v'
+    logits = jnp.einsum(spec, x, head, preferred_element_type=jnp.float32)
+    logits = jnp.where(jnp.arange(vocab) == skip, -jnp.inf, logits)
+    return jax.lax.top_k(logits, k)[1]
+
+  return jax.lax.map(block, (x, without), batch_size=size)

@@ -134,6 +134,7 @@ def gradients(
   variant: variant_lib.Variant,
   loss_cfg: Any,
   forward: Forward,
+  teacher: scoring.Teacher | None = None,
 ) -> tuple[Any, dict[str, jax.Array]]:
   """Gradient of one mini-batch, and the terms of its loss.
 
@@ -146,6 +147,8 @@ def gradients(
     variant: the loss.
     loss_cfg: its numbers.
     forward: how to run the policy.
+    teacher: where the variant's statistics are taken to one; its context of
+      the same n rows.
 
   Returns:
     Gradients as params, and {'loss': ..., 'loss/<term>': ...}.
@@ -161,7 +164,7 @@ def gradients(
   }
 
   def loss(params, rows):
-    credit_rows, context, tokens = rows
+    credit_rows, context, tokens, theirs = rows
     stats = scoring.score(
       params,
       model_cfg,
@@ -172,6 +175,7 @@ def gradients(
       dtype=jnp.dtype(forward.dtype),
       remat=forward.remat,
       constrain=forward.constrain,
+      teacher=teacher and teacher.replace(context=theirs),
     )
     part = types.Credit(rows=credit_rows, scalars=credit.scalars)
     terms = {
@@ -181,7 +185,7 @@ def gradients(
     }
     return sum(terms.values()), terms
 
-  rows = (credit.rows, context, tokens)
+  rows = (credit.rows, context, tokens, teacher and teacher.context)
   differentiate = jax.grad(loss, has_aux=True)
   if parts == 1:
     grads, terms = differentiate(params, rows)
@@ -208,8 +212,11 @@ def make_update(
   forward: Forward,
   mini_batches: int = 1,
   epochs: int = 1,
+  teacher_cfg: types.ModelConfig | None = None,
 ) -> Callable:
   """The step as one function: (TrainState, StepBatch) -> (TrainState, metrics).
+
+  A third argument takes the teacher's params where teacher_cfg is given.
 
   Not jitted here, so that the caller may add shardings and donation.
 
@@ -222,21 +229,29 @@ def make_update(
     mini_batches: optimizer updates per pass, each on its own prompts; only
       the first is on-policy.
     epochs: passes over the step batch.
+    teacher_cfg: of the teacher that the variant's statistics are taken to; it
+      reads `batch.contexts['teacher']`. None where they need none.
   """
 
-  def update(state: types.TrainState, batch: types.StepBatch):
+  def update(
+    state: types.TrainState, batch: types.StepBatch, teacher_params: Any = None
+  ):
     credit, loss_state, metrics = variant.credit(
       batch, state.loss_state, loss_cfg
     )
     credit = jax.lax.stop_gradient(credit)
     if 'old' in batch.scores:
       metrics |= mismatch(batch)
-    rows = (credit.rows, batch.contexts['policy'], batch.tokens)
+    theirs = batch.contexts['teacher'] if teacher_cfg else None
+    rows = (credit.rows, batch.contexts['policy'], batch.tokens, theirs)
     rows = _mini_batches(rows, mini_batches, batch.group)
 
     def one(carry, rows):
       params, opt_state = carry
-      credit_rows, context, tokens = rows
+      credit_rows, context, tokens, theirs = rows
+      teacher = None
+      if teacher_cfg:
+        teacher = scoring.Teacher(teacher_params, theirs, teacher_cfg)
       grads, terms = gradients(
         params,
         types.Credit(rows=credit_rows, scalars=credit.scalars),
@@ -246,6 +261,7 @@ def make_update(
         variant=variant,
         loss_cfg=loss_cfg,
         forward=forward,
+        teacher=teacher,
       )
       params, opt_state, told = optimizer.apply_or_skip(
         tx, grads, opt_state, params

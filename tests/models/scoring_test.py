@@ -148,3 +148,51 @@ def test_bad_input_is_named(params, case):
     scoring.score(params, CFG, *case, temperature=0)
   with pytest.raises(ValueError, match="remat='all' is unknown"):
     scoring.score(params, CFG, *case, remat='all')
+
+
+def test_statistics_beside_a_teacher(params, case):
+  # Dense definitions from whole logits: KL, its top-K part, CRINGE's contrast.
+  context, tokens = case
+  other = fakes.params(fakes.SMALLER, seed=2)
+  prompts = fakes.prompts((4, 2, 3), seed=5)
+  names = ('logp', 'entropy', 'kl_teacher', 'kl_teacher_top3', 'contrast')
+  got = jax.jit(
+    lambda p: scoring.score(
+      p,
+      CFG,
+      context,
+      tokens,
+      temperature=0.7,
+      stats=names,
+      teacher=scoring.Teacher(other, prompts, fakes.SMALLER),
+    )
+  )(params)
+  mine = fakes.next_logits(params, CFG)
+  theirs = fakes.next_logits(other, fakes.SMALLER)
+  for i in range(3):
+    ids = [
+      np.asarray(c.ids[i, : c.lengths[i]]).tolist() for c in (context, prompts)
+    ]
+    for t in range(6):
+      y, logits = int(tokens[i, t]), mine(ids[0]) / 0.7
+      p, q = (
+        np.asarray(jax.nn.log_softmax(z))
+        for z in (logits, theirs(ids[1]) / 0.7)
+      )
+      each = np.exp(p) * (p - q)
+      want = {
+        'logp': p[y],
+        'entropy': -(np.exp(p) * p).sum(),
+        'kl_teacher': each.sum(),
+        'kl_teacher_top3': each[np.argsort(-p)[:3]].sum(),
+        'contrast': logits[y] - np.delete(logits, y).max(),
+      }
+      for name, value in want.items():
+        assert abs(value - float(got[name][i, t])) < 2e-5, (name, i, t)
+      for row in ids:
+        row.append(y)
+
+
+def test_kl_needs_its_teacher(params, case):
+  with pytest.raises(ValueError, match='kl_teacher.* need a teacher'):
+    scoring.score(params, CFG, *case, stats=('logp', 'kl_teacher'))
