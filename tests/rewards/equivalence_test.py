@@ -265,7 +265,7 @@ def test_different_both_ways(gold, answer):
 )
 def test_bombs_are_harmless(bomb):
   sys.setrecursionlimit(30_000)
-  start = time.monotonic()
+  start = time.process_time()
   try:
     for gold in ('4', r'\{1,2,3\}', '[0,1]', 'x=y+1', '3.5'):
       assert equivalence.judge(gold, bomb, None, 'strict') in (
@@ -276,7 +276,7 @@ def test_bombs_are_harmless(bomb):
       assert equivalence.judge(gold, bomb, None, 'tolerant') != 'equal'
   finally:
     sys.setrecursionlimit(1000)
-  assert time.monotonic() - start < 4
+  assert time.process_time() - start < 4
 
 
 def test_the_question_settles_conventions():

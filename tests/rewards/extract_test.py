@@ -90,7 +90,7 @@ def test_roll_rejects_malformed_thinking(response, answer):
 
 
 def test_extraction_is_linear():
-  start = time.monotonic()
+  start = time.process_time()
   for bomb in (
     r'\boxed{' * 30_000,
     r'\boxed{' * 15_000 + '}' * 15_000,
@@ -100,7 +100,7 @@ def test_extraction_is_linear():
   ):
     extract.extract(bomb)
     extract.extract(bomb + '\n\n', 'roll')
-  assert time.monotonic() - start < 3
+  assert time.process_time() - start < 3
 
 
 def test_unknown_mode_is_named():
