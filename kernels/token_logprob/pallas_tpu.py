@@ -162,11 +162,13 @@ def _forward_kernel(plan, vocab, block_vocab, h, w, targets, *sums):
   def body(tail):
     z = chunks.logits(plan, h[...], w[...])
     entry = _entries(z.shape, j * block_vocab)
+    hit = entry == targets[...]
     if tail:
-      z = jnp.where(entry < vocab, z, xla.LOWEST)
+      inside = entry < vocab
+      z = jnp.where(inside, z, xla.LOWEST)
+      hit &= inside  # beyond the end lies the next shard's target
     new_top = jnp.maximum(top[...], jnp.max(z, axis=-1, keepdims=True))
     shift = top[...] - new_top
-    hit = entry == targets[...]
     taken[...] += jnp.sum(jnp.where(hit, z, 0.0), axis=-1, keepdims=True)
     z = z - new_top
     e = jnp.exp(z)
