@@ -148,6 +148,23 @@ def base() -> ConfigDict:
   # The junior: `same` for the senior's initial weights, else a source.
   config.junior = ConfigDict({'source': 'same'})
 
+  # The teacher of opd and gr_opd: empty, a source, or `warm_start` for one of
+  # this shape that the quickstart's clean demonstrations train.
+  config.teacher = teacher = ConfigDict()
+  teacher.source = ''
+  teacher.thinking = False  # reads its prompt in the template's think mode
+  teacher.dim = 128
+  teacher.num_layers = 3
+  teacher.num_heads = 4
+  teacher.num_kv_heads = 2
+  teacher.head_dim = 32
+  teacher.hidden = 384
+
+  # What the policy is shown when it is its own teacher (craft, sdar, ...).
+  config.privileged = privileged = ConfigDict()
+  privileged.kind = 'none'  # or solution: the worked one
+  privileged.max_tokens = 0  # of it; the rest is cut from its end
+
   config.mesh = ConfigDict({'data': -1, 'fsdp': 1, 'tensor': 1})
 
   # Problems. kind: quickstart, jsonl (path), hub (path = id; extra

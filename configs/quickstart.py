@@ -4,7 +4,7 @@
 
 A Qwen3-shaped model of 0.4 M parameters on a generated task (six kinds of
 problem in words, two-digit answers). It first learns from an expert that slips
-in a fifth of its steps; then senior and junior, both that model, write each
+in a quarter of its steps; then senior and junior, both that model, write each
 response together, and GRPO updates the senior.
 
 Solo GRPO instead: --config.rollout.mode=solo.
@@ -31,9 +31,9 @@ def get_config(arg=None):
   warm = config.warm_start
   warm.enable = True
   warm.learning_rate = 2e-3
-  warm.error_rate = 0.2
-  warm.slip_accuracy = 0.45
-  warm.band = (0.2, 0.5)
+  warm.error_rate = 0.25
+  warm.slip_accuracy = 0.4
+  warm.band = (0.15, 0.45)
   if args.tiny:
     common.shrink(config)
     warm.rows, warm.warmup_steps, warm.check_problems = 8, 0, 8

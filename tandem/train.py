@@ -84,6 +84,8 @@ def run(config, workdir) -> dict[str, Any]:
       micro_rows=config.learner.micro_rows,
       constrain=sharding.constrain(parts.mesh),
     )
+    # Statistics of the policy that are taken to the teacher, inside the update.
+    to_teacher = any('_teacher' in name for name in variant.stats(loss_cfg))
     minis = config.learner.mini_prompts or config.rollout.prompts
     update = step_lib.make_update(
       model_cfg=parts.cfg,
@@ -93,6 +95,7 @@ def run(config, workdir) -> dict[str, Any]:
       forward=forward,
       mini_batches=config.rollout.prompts // minis,
       epochs=config.learner.epochs,
+      teacher_cfg=parts.teacher.cfg if to_teacher else None,
     )
     score = functools.cache(lambda cfg: step_lib.make_score(cfg, forward))
 
@@ -181,16 +184,19 @@ def run(config, workdir) -> dict[str, Any]:
 
     def scored(batch: types.StepBatch) -> types.StepBatch:
       """The batch with the frozen scorings that the loss declares."""
-      scores = dict(batch.scores)
-      frozen = {'reference': parts.reference, 'junior': parts.junior}
+      scores, senior = dict(batch.scores), (state.params, parts.cfg)
+      frozen = lambda x: (x.params, x.cfg)
       for name in variant.scorings(loss_cfg):
-        if name == 'old':
-          params, cfg = state.params, parts.cfg
-        else:
-          params, cfg = frozen[name].params, frozen[name].cfg
-        scores[name] = score(cfg)(
-          params, batch.contexts['policy'], batch.tokens
-        )
+        # Who scores, and under which prompt.
+        params, cfg = {
+          'old': lambda: senior,
+          'privileged': lambda: senior,
+          'reference': lambda: frozen(parts.reference),
+          'junior': lambda: frozen(parts.junior),
+          'teacher': lambda: frozen(parts.teacher),
+        }[name]()
+        context = batch.contexts.get(name, batch.contexts['policy'])
+        scores[name] = score(cfg)(params, context, batch.tokens)
       return batch.replace(scores=scores)
 
     def width(got: collect_lib.Collected) -> int:
@@ -226,7 +232,8 @@ def run(config, workdir) -> dict[str, Any]:
       phase[0] = 'update'
       began = time.monotonic()
       batch = scored(collect_lib.step_batch(got, parts.mesh, width=width(got)))
-      state, told = update(state, batch)
+      teacher = parts.teacher.params if to_teacher else None
+      state, told = update(state, batch, teacher)
       told = {name: np.asarray(x).item() for name, x in told.items()}
       phase[0] = 'other'
       metrics = collect_lib.metrics(got) | told

@@ -5,12 +5,8 @@ This and `train.py`, `evaluate.py` are where config objects end.
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 from typing import Any
 
-from absl import logging
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tandem import losses
@@ -18,16 +14,12 @@ from tandem import types
 from tandem.data import problems as problems_lib
 from tandem.data import prompts as prompts_lib
 from tandem.data import quickstart
-from tandem.models import decoder
-from tandem.models import presets
-from tandem.models import weights
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import turns as turns_lib
 from tandem.text import boundaries
 from tandem.text import tokenizer as tokenizer_lib
-from tandem.training import keys
+from tandem.training import contexts as contexts_lib
 from tandem.training import optimizer as optimizer_lib
-from tandem.training import sharding
 
 MODES = ('tandem', 'solo')
 EVAL_MODELS = ('pair', 'senior', 'junior')
@@ -260,68 +252,46 @@ def prompts(config, tokenizer, problems) -> list[prompts_lib.Prompt]:
   return kept
 
 
-def model_config(config, tokenizer) -> types.ModelConfig:
-  """The senior's shapes."""
-  model = config.model
-  if model.source != 'random':
-    return weights.load_config(model.source)
-  if model.preset:
-    return presets.preset(model.preset)
-  return types.ModelConfig(
-    vocab=len(tokenizer),
-    dim=model.dim,
-    num_layers=model.num_layers,
-    num_heads=model.num_heads,
-    num_kv_heads=model.num_kv_heads,
-    head_dim=model.head_dim,
-    hidden=model.hidden,
-    qk_norm=model.family == 'qwen3',
-    qkv_bias=model.family == 'qwen2',
-    family=model.family,
-    max_position=config.rollout.max_prompt + config.rollout.max_response,
-  )
+def declares(config, scorer: str) -> bool:
+  """Whether the loss reads a scorer, as a scoring or in a statistic."""
+  variant, loss_cfg = loss(config)
+  in_stats = any(f'_{scorer}' in name for name in variant.stats(loss_cfg))
+  return scorer in variant.scorings(loss_cfg) or in_stats
 
 
-def check_lengths(config, cfg: types.ModelConfig) -> None:
-  """A response must fit the model's positions."""
-  rollout = config.rollout
-  total = rollout.max_prompt + rollout.max_response
-  if total > cfg.max_position:
+def contexts(config, tokenizer) -> contexts_lib.Contexts:
+  """What other scorers read, as the loss declares them.
+
+  Raises:
+    ValueError: privileged context is wanted and none configured, or the other
+      way round.
+  """
+  kind = config.privileged.kind
+  _known('privileged.kind', kind, contexts_lib.PRIVILEGED)
+  wanted = declares(config, 'privileged')
+  if wanted and kind == 'none':
     raise ValueError(
-      f'rollout.max_prompt={rollout.max_prompt} and rollout.max_response='
-      f'{rollout.max_response} come to {total} positions, more than the '
-      f"model's {cfg.max_position}; lower one of them."
+      f'loss.variant={config.loss.variant!r} needs a privileged teacher; set '
+      "privileged.kind='solution' and data that has worked solutions."
     )
-
-
-def initial_params(config, source: str, cfg: types.ModelConfig, mesh):
-  """Float32 weights of a source on their shards; layers stacked."""
-  if source == 'random':
-    init = functools.partial(decoder.init_params, cfg=cfg)
-    return sharding.init_sharded(init, mesh, keys.root_key(config.seed, 'init'))
-  shapes = jax.eval_shape(lambda k: decoder.init_params(k, cfg), keys_shape())
-  return weights.load_params(
-    source,
-    cfg,
-    dtype=np.float32,
-    shardings=sharding.shardings_for(shapes, mesh),
-    progress=True,
+  if not wanted and kind != 'none':
+    raise ValueError(
+      f'privileged.kind={kind!r} is set, but the loss asks no privileged '
+      "teacher; set it to 'none', or choose a variant that does."
+    )
+  instruction = config.data.instruction
+  if instruction == 'default':
+    instruction = prompts_lib.INSTRUCTION
+  return contexts_lib.Contexts(
+    tokenizer=tokenizer,
+    instruction=instruction,
+    chat=config.data.chat,
+    teacher=declares(config, 'teacher'),
+    teacher_thinking=config.teacher.thinking,
+    privileged=kind,
+    max_prompt=config.rollout.max_prompt,
+    max_extra=config.privileged.max_tokens,
   )
-
-
-def keys_shape():
-  """The shape of a key, for eval_shape."""
-  return jax.eval_shape(lambda: keys.root_key(0, 'init'))
-
-
-def decode_copy(cfg: types.ModelConfig, mesh, dtype: str):
-  """A jitted stacked params -> decode_params on the decode sharding."""
-  make = lambda params: decoder.decode_params(params, cfg, jnp.dtype(dtype))
-  shapes = jax.eval_shape(
-    lambda key: make(decoder.init_params(key, cfg)), keys_shape()
-  )
-  table = sharding.shardings_for(shapes, mesh, sharding.DECODE)
-  return jax.jit(make, out_shardings=table)
 
 
 def tx(config):
@@ -346,17 +316,4 @@ def tx(config):
     decay=section.decay,
     clip_norm=section.clip_norm or None,
     mu_dtype=section.mu_dtype,
-  )
-
-
-def describe(cfg: types.ModelConfig, params) -> None:
-  """One line on the model, to the log."""
-  count = sum(x.size for x in jax.tree.leaves(params))
-  logging.info(
-    'model: %s, %d layers, width %d, vocabulary %d: %.2f M parameters',
-    cfg.family,
-    cfg.num_layers,
-    cfg.dim,
-    cfg.vocab,
-    count / 1e6,
   )

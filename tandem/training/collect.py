@@ -265,13 +265,20 @@ def rows(got: Collected, tokenizer, seed: int, *, purpose: str):
     )
 
 
-def step_batch(got: Collected, mesh, *, width: int) -> types.StepBatch:
+def step_batch(
+  got: Collected,
+  mesh,
+  *,
+  width: int,
+  contexts: dict[str, types.Context] | None = None,
+) -> types.StepBatch:
   """The step batch on the mesh, its response axis cut to `width`.
 
   Args:
     got: the whole step.
     mesh: rows are spread over it.
     width: T; at least the longest response.
+    contexts: what other scorers read, numpy [N, ...], by name.
   """
   rollout, n = got.rollout, len(got.rewards)
   cut = lambda x: None if x is None else x[:, :width]
@@ -292,7 +299,8 @@ def step_batch(got: Collected, mesh, *, width: int) -> types.StepBatch:
       'policy': types.Context(
         ids=np.repeat(got.ids, got.group, axis=0),
         lengths=np.repeat(got.lengths, got.group),
-      )
+      ),
+      **(contexts or {}),
     },
     scores=scores,
     group=got.group,

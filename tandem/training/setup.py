@@ -9,22 +9,20 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from absl import logging
 import jax
 import jax.numpy as jnp
 
 from tandem import types
 from tandem.data import prompts as prompts_lib
-from tandem.data import quickstart
 from tandem.models import weights
 from tandem.rewards import verifier as verifier_lib
-from tandem.text import tokenizer as tokenizer_lib
 from tandem.training import build
-from tandem.training import checkpoint as checkpoint_lib
 from tandem.training import collect as collect_lib
+from tandem.training import contexts as contexts_lib
+from tandem.training import demonstrations
 from tandem.training import mesh as mesh_lib
+from tandem.training import models
 from tandem.training import sharding
-from tandem.training import warm_start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +37,8 @@ class Parts:
   initial: Any  # float32 weights that the run starts from; layers stacked
   junior: collect_lib.Speaker | None  # the frozen partner, ready to decode
   reference: collect_lib.Speaker | None  # the KL anchor: initial weights
+  teacher: collect_lib.Speaker | None  # whose feedback a loss reads
+  contexts: contexts_lib.Contexts  # what other scorers read
   decode_copy: Callable[[Any], Any]  # senior params -> decode_params
   collector: collect_lib.Collector
 
@@ -55,89 +55,41 @@ def _needs_junior(config) -> bool:
   return config.rollout.mode == 'tandem' or evaluated or bool(scored)
 
 
-def _warm_started(config, workdir, params, cfg, text, mesh, collector, copy):
-  """The stored warm-started weights, or a warm start that stores them."""
-  warm, directory = config.warm_start, pathlib.Path(workdir) / 'initial'
-  found = checkpoint_lib.load_frozen(
-    directory,
-    jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
-      params,
-    ),
-  )
-  if found:
-    logging.info('initial weights: %s, as the warm start left them', directory)
-    return found[0]
-  checks = build.prompts(
-    config,
-    text.tokenizer,
-    quickstart.problems(
-      config.data.held_out_seed + 1, 0, warm.check_problems, held_out=True
-    ),
-  )
-  sampling = build.sampling(config.rollout)
-
-  # Evaluation's shape, so that one program serves both.
-  size = min(config.eval.prompts, len(checks))
-
-  def accuracy(params):
-    senior, right = collect_lib.Speaker(copy(params), cfg), []
-    for start in range(0, len(checks) - size + 1, size):
-      got = collector(
-        senior,
-        None,
-        checks[start : start + size],
-        group=1,
-        sampling=sampling,
-        purpose='warm_start',
-        step=0,
-        first_draw=start,
-        max_prompt=config.rollout.max_prompt,
+def _teacher(config, workdir, text, mesh, collector):
+  """The frozen teacher, ready to score; None where no one asks for it."""
+  teacher = config.teacher
+  if not build.declares(config, 'teacher'):
+    if teacher.source:
+      raise ValueError(
+        f'teacher.source={teacher.source!r} is set, but the loss asks no '
+        'teacher; choose a variant that does (opd, gr_opd), or leave it empty.'
       )
-      right.append(got.rewards.mean())
-    return float(sum(right) / len(right))
-
-  def demonstrations(start, count, error_rate):
-    pairs = quickstart.demonstrations(config.seed, start, count, error_rate)
-    prompts = build.prompts(config, text.tokenizer, [p for p, _ in pairs])
-    encode = lambda solution: tokenizer_lib.encode(text.tokenizer, solution)
-    return [
-      (list(prompt.ids), encode(solution) + [text.eos_ids[0]])
-      for prompt, (_, solution) in zip(prompts, pairs)
-    ]
-
-  params = warm_start.run(
-    params,
-    cfg,
-    demonstrations,
-    accuracy,
+    return None
+  if not teacher.source:
+    raise ValueError(
+      f'loss.variant={config.loss.variant!r} needs a teacher; set '
+      'teacher.source to a Hugging Face id, a directory, a .gguf file, or '
+      '`warm_start` for one that the quickstart trains.'
+    )
+  if teacher.source != 'warm_start':
+    cfg = weights.load_config(teacher.source)
+    params = models.initial_params(config, teacher.source, cfg, mesh)
+    copy = models.decode_copy(cfg, mesh, config.rollout.dtype)
+    return collect_lib.Speaker(copy(params), cfg)
+  cfg = models.teacher_config(config, text.tokenizer)
+  copy = models.decode_copy(cfg, mesh, config.rollout.dtype)
+  init = models.initial_params(config, 'random', cfg, mesh)
+  params = demonstrations.started(
+    config,
+    pathlib.Path(workdir) / 'teacher',
+    collect_lib.Speaker(init, cfg),
+    text,
     mesh,
-    (
-      warm_start.Phase(
-        error_rate=0.0,
-        target=warm.clean_accuracy,
-        rising=True,
-        min_steps=0,
-        max_steps=warm.clean_max_steps,
-      ),
-      warm_start.Phase(
-        error_rate=warm.error_rate,
-        target=warm.slip_accuracy,
-        rising=False,
-        min_steps=warm.slip_min_steps,
-        max_steps=warm.slip_max_steps,
-      ),
-    ),
-    rows=warm.rows,
-    learning_rate=warm.learning_rate,
-    warmup_steps=warm.warmup_steps,
-    check_every_steps=warm.check_every_steps,
-    band=tuple(warm.band),
-    max_prompt=config.rollout.max_prompt,
-    max_response=config.rollout.max_response,
+    collector,
+    copy,
+    slips=False,
   )
-  checkpoint_lib.save_frozen(directory, params)
-  return params
+  return collect_lib.Speaker(copy(params), cfg)
 
 
 def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
@@ -159,8 +111,8 @@ def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
     eval_prompts = build.prompts(config, text.tokenizer, held_out)
   mesh = mesh_lib.make_mesh(**config.mesh)
   build.check_mesh(config, mesh)
-  cfg = build.model_config(config, text.tokenizer)
-  build.check_lengths(config, cfg)
+  cfg = models.model_config(config, text.tokenizer)
+  models.check_lengths(config, cfg)
   same = config.junior.source == 'same'
   junior_cfg = cfg if same else weights.load_config(config.junior.source)
 
@@ -176,21 +128,28 @@ def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
     seed=config.seed,
     max_response=config.rollout.max_response,
   )
-  initial = build.initial_params(config, config.model.source, cfg, mesh)
-  build.describe(cfg, initial)
-  copy = build.decode_copy(cfg, mesh, config.rollout.dtype)
+  initial = models.initial_params(config, config.model.source, cfg, mesh)
+  models.describe(cfg, initial)
+  copy = models.decode_copy(cfg, mesh, config.rollout.dtype)
   if config.warm_start.enable:
-    initial = _warm_started(
-      config, workdir, initial, cfg, text, mesh, collector, copy
+    initial = demonstrations.started(
+      config,
+      pathlib.Path(workdir) / 'initial',
+      collect_lib.Speaker(initial, cfg),
+      text,
+      mesh,
+      collector,
+      copy,
+      slips=True,
     )
   junior = None
   if _needs_junior(config) and same:
     junior = collect_lib.Speaker(copy(initial), cfg)
   elif _needs_junior(config):
-    params = build.initial_params(
+    params = models.initial_params(
       config, config.junior.source, junior_cfg, mesh
     )
-    junior_copy = build.decode_copy(junior_cfg, mesh, config.rollout.dtype)
+    junior_copy = models.decode_copy(junior_cfg, mesh, config.rollout.dtype)
     junior = collect_lib.Speaker(junior_copy(params), junior_cfg)
   variant, loss_cfg = build.loss(config)
   reference = junior if same else None
@@ -205,6 +164,8 @@ def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
     initial=initial,
     junior=junior,
     reference=reference,
+    teacher=_teacher(config, workdir, text, mesh, collector),
+    contexts=build.contexts(config, text.tokenizer),
     decode_copy=copy,
     collector=collector,
   )
