@@ -74,7 +74,8 @@ def run(config, workdir) -> dict[str, Any]:
     # ---- Parts: tokenizer, problems, mesh, weights --------------------------
     if mesh_lib.is_lead():
       resume.write(config.to_dict(), workdir)
-    parts = setup_lib.setup(config, workdir, verifier)
+    evaluates = bool(config.eval.every_steps)
+    parts = setup_lib.setup(config, workdir, verifier, evaluates=evaluates)
     variant, loss_cfg = build.loss(config)
     tx = build.tx(config)
     forward = step_lib.Forward(

@@ -19,7 +19,9 @@ from tandem.rollout import turns as turns_lib
 from tandem.text import boundaries
 from tandem.text import tokenizer as tokenizer_lib
 from tandem.training import contexts as contexts_lib
+from tandem.training import limits
 from tandem.training import optimizer as optimizer_lib
+from tandem.training import profile as profile_lib
 
 MODES = ('tandem', 'solo')
 EVAL_MODELS = ('pair', 'senior', 'junior')
@@ -77,22 +79,13 @@ def check(config) -> None:
   Raises:
     ValueError: naming the value, the legal ones and the fix.
   """
-  rollout, learner = config.rollout, config.learner
+  rollout = config.rollout
+  limits.check(config)
   _known('rollout.mode', rollout.mode, MODES)
   _known('data.kind', config.data.kind, DATA_KINDS)
   _known('model.family', config.model.family, FAMILIES)
   for name in config.eval.models:
     _known('eval.models', name, EVAL_MODELS)
-  for section, names in {
-    'rollout': ('prompts', 'group', 'max_prompt', 'max_response'),
-    'eval': ('samples', 'prompts'),
-    'reward': ('workers',),
-    'learner': ('epochs',),
-  }.items():
-    for name in names:
-      value = config[section][name]
-      if value < 1:
-        raise ValueError(f'{section}.{name}={value} must be at least 1.')
   turns(config)
   sampling(config.eval)
   if not sampling(rollout).full_law:
@@ -103,40 +96,24 @@ def check(config) -> None:
       'top_k=0 and top_p=1; filters are for config.eval.'
     )
   loss(config)
-  mini = learner.mini_prompts or rollout.prompts
-  if rollout.prompts % mini:
-    raise ValueError(
-      f'learner.mini_prompts={mini} does not divide rollout.prompts='
-      f'{rollout.prompts}; set it to a divisor, or 0 for one update a step.'
-    )
-  rows = mini * rollout.group
-  if learner.micro_rows and rows % learner.micro_rows:
-    raise ValueError(
-      f'learner.micro_rows={learner.micro_rows} does not divide the {rows} rows '
-      f'({mini} prompts x group {rollout.group}) of an update; set it to a '
-      'divisor, or to 0 for no split.'
-    )
+  _check_teacher(config)
+  tx(config)
+  profile_lib.steps(config.log.profile_steps)
 
 
-def check_mesh(config, mesh) -> None:
-  """Every number of rows must split over the mesh's row shards."""
-  shards = mesh.shape['data'] * mesh.shape['fsdp']
-  micro = config.learner.micro_rows
-  mini = config.learner.mini_prompts or config.rollout.prompts
-  rows = {
-    'rollout.prompts * rollout.group': (
-      config.rollout.prompts * config.rollout.group
-    ),
-    'eval.prompts * eval.samples': config.eval.prompts * config.eval.samples,
-    'learner.micro_rows': micro or mini * config.rollout.group,
-  }
-  for name, count in rows.items():
-    if count % shards:
-      raise ValueError(
-        f'{name}={count} does not split over mesh.data={mesh.shape["data"]} x '
-        f'mesh.fsdp={mesh.shape["fsdp"]} ({shards} row shards); make it a '
-        'multiple, or move devices to mesh.tensor.'
-      )
+def _check_teacher(config) -> None:
+  source, wanted = config.teacher.source, declares(config, 'teacher')
+  if source and not wanted:
+    raise ValueError(
+      f'teacher.source={source!r} is set, but the loss asks no teacher; choose '
+      'a variant that does (opd, gr_opd), or leave it empty.'
+    )
+  if wanted and not source:
+    raise ValueError(
+      f'loss.variant={config.loss.variant!r} needs a teacher; set '
+      'teacher.source to a Hugging Face id, a directory, a .gguf file, or '
+      '`warm_start` for one that the quickstart trains.'
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Which numbers of a config are refused, before there is a device or a file."""
 
-from tandem import types
 from tandem.models import decoder
 from tandem.training import mesh as mesh_lib
 
@@ -114,15 +113,3 @@ def check_mesh(config, mesh) -> None:
         f'mesh.fsdp={mesh.shape["fsdp"]} ({shards} row shards); make it a '
         'multiple, or move devices to mesh.tensor.'
       )
-
-
-def check_lengths(config, cfg: types.ModelConfig) -> None:
-  """Raises ValueError where a response may outgrow the model's positions."""
-  rollout = config.rollout
-  total = rollout.max_prompt + rollout.max_response
-  if total > cfg.max_position:
-    raise ValueError(
-      f'rollout.max_prompt={rollout.max_prompt} and rollout.max_response='
-      f'{rollout.max_response} come to {total} positions, more than the '
-      f"model's {cfg.max_position}; lower one of them."
-    )

@@ -20,6 +20,7 @@ from tandem.training import build
 from tandem.training import collect as collect_lib
 from tandem.training import contexts as contexts_lib
 from tandem.training import demonstrations
+from tandem.training import limits
 from tandem.training import mesh as mesh_lib
 from tandem.training import models
 from tandem.training import sharding
@@ -47,9 +48,8 @@ class Parts:
     return collect_lib.Speaker(self.decode_copy(params), self.cfg)
 
 
-def _needs_junior(config) -> bool:
-  wanted = set(config.eval.models) & {'pair', 'junior'}
-  evaluated = bool(config.eval.every_steps) and bool(wanted)
+def _needs_junior(config, evaluates: bool) -> bool:
+  evaluated = evaluates and bool({*config.eval.models} & {'pair', 'junior'})
   variant, loss_cfg = build.loss(config)
   scored = {'junior', 'reference'} & set(variant.scorings(loss_cfg))
   return config.rollout.mode == 'tandem' or evaluated or bool(scored)
@@ -57,20 +57,9 @@ def _needs_junior(config) -> bool:
 
 def _teacher(config, workdir, text, mesh, collector):
   """The frozen teacher, ready to score; None where no one asks for it."""
-  teacher = config.teacher
   if not build.declares(config, 'teacher'):
-    if teacher.source:
-      raise ValueError(
-        f'teacher.source={teacher.source!r} is set, but the loss asks no '
-        'teacher; choose a variant that does (opd, gr_opd), or leave it empty.'
-      )
     return None
-  if not teacher.source:
-    raise ValueError(
-      f'loss.variant={config.loss.variant!r} needs a teacher; set '
-      'teacher.source to a Hugging Face id, a directory, a .gguf file, or '
-      '`warm_start` for one that the quickstart trains.'
-    )
+  teacher = config.teacher
   if teacher.source != 'warm_start':
     cfg = weights.load_config(teacher.source)
     params = models.initial_params(config, teacher.source, cfg, mesh)
@@ -92,25 +81,29 @@ def _teacher(config, workdir, text, mesh, collector):
   return collect_lib.Speaker(copy(params), cfg)
 
 
-def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
+def setup(
+  config, workdir, verifier: verifier_lib.Verifier, *, evaluates: bool
+) -> Parts:
   """Everything up to the first step.
 
   Args:
     config: checked by `build.check`.
     workdir: of the run; a warm start leaves its weights in workdir/initial.
     verifier: the grader's pool.
+    evaluates: whether the models of config.eval will be.
 
   Raises:
     ValueError: bad input, named.
   """
   text = build.text(config)
+  contexts = build.contexts(config, text.tokenizer)
   train, held_out = build.problems(config)
   train_prompts = build.prompts(config, text.tokenizer, train)
   eval_prompts = []
   if held_out:
     eval_prompts = build.prompts(config, text.tokenizer, held_out)
   mesh = mesh_lib.make_mesh(**config.mesh)
-  build.check_mesh(config, mesh)
+  limits.check_mesh(config, mesh)
   cfg = models.model_config(config, text.tokenizer)
   models.check_lengths(config, cfg)
   same = config.junior.source == 'same'
@@ -143,9 +136,10 @@ def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
       slips=True,
     )
   junior = None
-  if _needs_junior(config) and same:
+  needed = _needs_junior(config, evaluates)
+  if needed and same:
     junior = collect_lib.Speaker(copy(initial), cfg)
-  elif _needs_junior(config):
+  elif needed:
     params = models.initial_params(
       config, config.junior.source, junior_cfg, mesh
     )
@@ -165,7 +159,7 @@ def setup(config, workdir, verifier: verifier_lib.Verifier) -> Parts:
     junior=junior,
     reference=reference,
     teacher=_teacher(config, workdir, text, mesh, collector),
-    contexts=build.contexts(config, text.tokenizer),
+    contexts=contexts,
     decode_copy=copy,
     collector=collector,
   )
