@@ -6,6 +6,7 @@ NNX writes the network, plain pytrees run it. Outside this file there are
   init_params(key, cfg)               -> params
   hidden(params, cfg, ids)            -> [N, S, D]: scan over layers, to train
   logits_of(params, cfg, hidden)      -> [..., V]
+  logits_at(params, cfg, hidden, ids) -> [...]: of one id each
   apply(params, cfg, ids)             -> [N, S, V]: both, for small shapes
   decode_params(params, cfg, dtype)   -> params with a list of layers, to decode
   prefill(params, cfg, ids)           -> keys and values of the prompts
@@ -251,6 +252,22 @@ def logits_of(
   return jnp.einsum(
     spec, x, head.astype(x.dtype), preferred_element_type=jnp.float32
   )
+
+
+def logits_at(
+  params: Params, cfg: types.ModelConfig, x: jax.Array, ids: jax.Array
+) -> jax.Array:
+  """Float32 logits of one id each: x [..., D], ids [...] -> [...].
+
+  Equal to `logits_of` at those ids but for rounding, and reads of the head no
+  more than their columns.
+  """
+  if cfg.tied:
+    columns = params['embed'][ids]
+  else:
+    columns = jnp.moveaxis(params['head'][:, ids], 0, -1)
+  columns = columns.astype(x.dtype).astype(jnp.float32)
+  return (x.astype(jnp.float32) * columns).sum(-1)
 
 
 def apply(

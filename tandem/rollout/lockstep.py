@@ -33,7 +33,15 @@ class _Carry:
   lengths: jax.Array  # [N] int32
 
 
-def _check(senior_cfg, junior_cfg, prompts, row_keys, group, boundary):
+def check(
+  senior_cfg: types.ModelConfig,
+  junior_cfg: types.ModelConfig | None,
+  prompts: types.Context,
+  row_keys: jax.Array,
+  group: int,
+  boundary: jax.Array,
+) -> int:
+  """V, the vocabulary that the writers share; raises where shapes disagree."""
   n = row_keys.shape[0]
   b = prompts.ids.shape[0]
   if b * group != n:
@@ -112,7 +120,7 @@ def lockstep(
       table is shorter than the vocabulary.
   """
   pair = junior is not None
-  vocab = _check(senior_cfg, junior_cfg, prompts, row_keys, group, boundary)
+  vocab = check(senior_cfg, junior_cfg, prompts, row_keys, group, boundary)
   n, rows = row_keys.shape[0], jnp.arange(row_keys.shape[0])
   eos = jnp.asarray(eos_ids, jnp.int32)
 
