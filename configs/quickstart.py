@@ -7,15 +7,29 @@ problem in words, two-digit answers). It first learns from an expert that slips
 in a quarter of its steps; then senior and junior, both that model, write each
 response together, and GRPO updates the senior.
 
-Solo GRPO instead: --config.rollout.mode=solo.
+Solo GRPO instead: --config.rollout.mode=solo, or `:grpo`. Other methods by name
+on the same task: `:gr_opd`, `:craft`, `:sdar` ... (the tuples below).
 `:tiny` runs two steps of a smaller model in seconds.
 """
 
 from configs import common
 
+# Losses on solo rollouts, by what they ask beside the rewards.
+TAUGHT = ('opd', 'gr_opd')  # a larger model, started on clean demonstrations
+PRIVILEGED = (  # the policy itself, shown the worked solution
+  'craft',
+  'sdar',
+  'rlsd',
+  'skill_sd',
+  'token_cringe',
+  'adaptive_cringe',
+)
+PLAIN = ('grpo', 'cringe', 'unlikelihood')
+
 
 def get_config(arg=None):
-  args = common.parse_arg(arg, tiny=False)
+  methods = TAUGHT + PRIVILEGED + PLAIN
+  args = common.parse_arg(arg, tiny=False, **dict.fromkeys(methods, False))
   config = common.base()
   config.num_steps = 100
   config.model.tokenizer = 'quickstart'
@@ -34,6 +48,18 @@ def get_config(arg=None):
   warm.error_rate = 0.25
   warm.slip_accuracy = 0.4
   warm.band = (0.15, 0.45)
+  chosen = [name for name in methods if args[name]]
+  if len(chosen) > 1:
+    raise ValueError(f'one method at a time; got {chosen}.')
+  for name in chosen:
+    config.loss.variant, rollout.mode = name, 'solo'
+    if name in TAUGHT:
+      config.teacher.source = 'warm_start'
+    if name in PRIVILEGED:
+      config.privileged.kind, config.privileged.max_tokens = 'solution', 48
+    if name == 'craft':
+      config.loss.enable = config.loss.phase_aware = True
+      config.loss.polarized_kl = True
   if args.tiny:
     common.shrink(config)
     warm.rows, warm.warmup_steps, warm.check_problems = 8, 0, 8

@@ -196,7 +196,8 @@ def run(config, workdir) -> dict[str, Any]:
           'junior': lambda: frozen(parts.junior),
           'teacher': lambda: frozen(parts.teacher),
         }[name]()
-        context = batch.contexts.get(name, batch.contexts['policy'])
+        own = name if name in ('teacher', 'privileged') else 'policy'
+        context = batch.contexts[own]
         scores[name] = score(cfg)(params, context, batch.tokens)
       return batch.replace(scores=scores)
 
@@ -232,7 +233,14 @@ def run(config, workdir) -> dict[str, Any]:
       got = rolled_out(step)
       phase[0] = 'update'
       began = time.monotonic()
-      batch = scored(collect_lib.step_batch(got, parts.mesh, width=width(got)))
+      batch = scored(
+        collect_lib.step_batch(
+          got,
+          parts.mesh,
+          width=width(got),
+          contexts=parts.contexts(got.prompts, got.group),
+        )
+      )
       teacher = parts.teacher.params if to_teacher else None
       state, told = update(state, batch, teacher)
       told = {name: np.asarray(x).item() for name, x in told.items()}

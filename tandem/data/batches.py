@@ -74,8 +74,9 @@ def padded_length(longest: int, *, max_prompt: int, bucket: int) -> int:
     raise ValueError(f'bucket={bucket}; it must be at least 0.')
   if longest > max_prompt:
     raise ValueError(
-      f'a prompt has {longest} tokens, more than max_prompt={max_prompt}; '
-      f'raise max_prompt or drop long prompts when they are built.'
+      f'a row has {longest} tokens, more than the limit of {max_prompt}; raise '
+      'rollout.max_prompt (of a prompt) or rollout.max_response (of a '
+      "demonstration), or set data.overlong='drop'."
     )
   if not bucket:
     return max_prompt
