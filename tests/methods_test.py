@@ -16,7 +16,7 @@ def one_step(workdir, method, **values):
   from configs import quickstart
 
   config = quickstart.get_config(f'tiny,{method}').lock()
-  values = {'num_steps': 1, 'warm_start.rows': 4, **values}
+  values = {'num_steps': 1, 'warm_start.rows': 8, **values}
   enable = method in quickstart.TAUGHT  # the teacher is made by a warm start
   small = small_run.SMALL | {'warm_start.enable': enable}
   config.update_from_flattened_dict({**small, **values})

@@ -79,7 +79,7 @@ def test_what_cannot_be_drawn_is_refused():
     batches.problem_index(0, -1, 5)
   with pytest.raises(ValueError, match='num_problems=0'):
     batches.draw([], seed=0, cursor=0, count=1, max_prompt=4)
-  with pytest.raises(ValueError, match='11 tokens, more than max_prompt=10'):
+  with pytest.raises(ValueError, match='11 tokens, more than the limit of 10'):
     batches.pad([[1] * 11], max_prompt=10, bucket=4)
   with pytest.raises(ValueError, match='each needs one'):
     batches.pad([[1], []], max_prompt=10)
