@@ -36,6 +36,7 @@ def test_full_kl_to_the_teacher_is_the_loss(tmp_path):
     **{
       'loss.feedback': 'full',
       'rollout.max_response': 40,
+      'eval.prompts': 8,
       'teacher.dim': 16,
       'teacher.num_layers': 1,
       'teacher.num_heads': 2,
