@@ -131,16 +131,8 @@ def run(config, workdir: str, *, step: int | None = None) -> dict:
       raise ValueError(
         'no problem is held out; set data.held_out or data.eval_path.'
       )
-    variant, loss_cfg = build.loss(config)
-    state = setup_lib.initial_state(parts, variant, loss_cfg, build.tx(config))
-    abstract = setup_lib.abstract_state(state)
-    at = 0
-    if step is not None:
-      state, _ = checkpoints.restore(step, abstract)
-      at = step
-    elif found := checkpoints.restore_latest(abstract):
-      state, _, at = found
-    else:
+    state, host, at = setup_lib.take_state(parts, checkpoints, config, step)
+    if host is None:
       logging.warning('%s has no checkpoint: the initial weights', workdir)
     logging.info('evaluating step %d of %s', at, workdir)
     senior = parts.speaker(state.params)

@@ -90,7 +90,10 @@ def run(
       checkpoints = stack.enter_context(
         checkpoint_lib.Checkpoints(workdir / 'checkpoints')
       )
-      params, at = _restored(config, parts, checkpoints, step)
+      state, host, at = setup_lib.take_state(parts, checkpoints, config, step)
+      params = state.params
+      if host is None:
+        logging.warning('no checkpoint there: the initial weights')
     problem = types.Problem(id='prompt', text=prompt, answer=gold)
     got = parts.collector(
       *evaluate.speakers(model, parts.speaker(params), parts.junior),
@@ -106,17 +109,3 @@ def run(
     )
     told = {'purpose': 'generate'} | ({} if gold else {'verdict': None})
     return [row | told for row in rows]
-
-
-def _restored(config, parts, checkpoints, step):
-  """(senior's weights, their step) from a run."""
-  variant, loss_cfg = build.loss(config)
-  state = setup_lib.initial_state(parts, variant, loss_cfg, build.tx(config))
-  abstract = setup_lib.abstract_state(state)
-  if step is not None:
-    return checkpoints.restore(step, abstract)[0].params, step
-  found = checkpoints.restore_latest(abstract)
-  if found is None:
-    logging.warning('no checkpoint there: the initial weights')
-    return parts.initial, 0
-  return found[0].params, found[2]

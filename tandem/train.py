@@ -108,18 +108,17 @@ def run(config, workdir) -> dict[str, Any]:
         best_metric=config.checkpoint.best_metric or None,
       )
     )
-    state = setup_lib.initial_state(parts, variant, loss_cfg, tx)
-    abstract = setup_lib.abstract_state(state)
+    state, host, start = setup_lib.take_state(parts, checkpoints, config)
+    parts = parts.without_initial()
+    found = host is not None
+    if found:
+      logging.info('resumed from step %d', start)
+    host = host or {'cursor': 0, 'junior': {}}
     update = jax.jit(
       update,
       donate_argnums=0,
-      out_shardings=(jax.tree.map(lambda x: x.sharding, abstract), None),
+      out_shardings=(jax.tree.map(lambda x: x.sharding, state), None),
     )
-    host = {'cursor': 0, 'junior': {}}
-    start, found = 0, checkpoints.restore_latest(abstract)
-    if found:
-      state, host, start = found
-      logging.info('resumed from step %d', start)
     writer = stack.enter_context(
       metrics_lib.MetricWriter(
         workdir,

@@ -17,6 +17,7 @@ from tandem.data import prompts as prompts_lib
 from tandem.models import weights
 from tandem.rewards import verifier as verifier_lib
 from tandem.training import build
+from tandem.training import checkpoint as checkpoint_lib
 from tandem.training import collect as collect_lib
 from tandem.training import contexts as contexts_lib
 from tandem.training import demonstrations
@@ -42,6 +43,10 @@ class Parts:
   contexts: contexts_lib.Contexts  # what other scorers read
   decode_copy: Callable[[Any], Any]  # senior params -> decode_params
   collector: collect_lib.Collector
+
+  def without_initial(self) -> 'Parts':
+    """The same, no longer holding the weights that became the state."""
+    return dataclasses.replace(self, initial=None)
 
   def speaker(self, params: Any) -> collect_lib.Speaker:
     """The senior of these weights, ready to decode."""
@@ -105,9 +110,11 @@ def setup(
   mesh = mesh_lib.make_mesh(**config.mesh)
   limits.check_mesh(config, mesh)
   cfg = models.model_config(config, text.tokenizer)
-  models.check_lengths(config, cfg)
   same = config.junior.source == 'same'
   junior_cfg = cfg if same else weights.load_config(config.junior.source)
+  for key, one in (('model.source', cfg), ('junior.source', junior_cfg)):
+    models.check_lengths(config, one)
+    models.check_vocab(text.tokenizer, one, key)
 
   collector = collect_lib.Collector(
     tokenizer=text.tokenizer,
@@ -165,31 +172,40 @@ def setup(
   )
 
 
-def initial_state(parts: Parts, variant, loss_cfg, tx) -> types.TrainState:
-  """The state before the first step; `parts.initial` is copied, not taken."""
+def take_state(
+  parts: Parts, checkpoints: checkpoint_lib.Checkpoints, config, step=None
+) -> tuple[types.TrainState, dict | None, int]:
+  """The state a run goes on from, and how far it had come.
+
+  A named step, else the newest intact checkpoint, else the initial weights;
+  those are donated, so that they are not held beside the state.
+
+  Args:
+    parts: `parts.initial` is consumed; see `Parts.without_initial`.
+    checkpoints: of the run.
+    config: of the run.
+    step: a committed step, or None.
+
+  Returns:
+    The state, the host's state (None where nothing was restored), steps done.
+  """
+  variant, loss_cfg = build.loss(config)
+  tx = build.tx(config)
 
   def make(params):
     return types.TrainState(
-      params=jax.tree.map(jnp.copy, params),
+      params=params,
       opt_state=tx.init(params),
       loss_state=variant.init_state(loss_cfg),
       skipped=jnp.zeros((), jnp.int32),
     )
 
   shapes = jax.eval_shape(make, parts.initial)
-  return jax.jit(make, out_shardings=state_shardings(shapes, parts.mesh))(
-    parts.initial
-  )
-
-
-def state_shardings(shapes, mesh):
-  """Shardings of a TrainState; counters and a loss's own state are whole."""
-  return sharding.shardings_for(shapes, mesh)
-
-
-def abstract_state(state: types.TrainState) -> types.TrainState:
-  """The shapes and shardings that a restore is asked for."""
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
-    state,
-  )
+  shardings = sharding.shardings_for(shapes, parts.mesh)
+  abstract = sharding.with_shardings(shapes, shardings)
+  if step is not None:
+    return *checkpoints.restore(step, abstract), step
+  if found := checkpoints.restore_latest(abstract):
+    return found
+  make = jax.jit(make, out_shardings=shardings, donate_argnums=0)
+  return make(parts.initial), None, 0
