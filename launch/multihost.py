@@ -38,11 +38,19 @@ def join() -> None:
     index = environment('JAX_PROCESS_ID')
   if address is None and count is None and index is None:
     return
+  if address != 'auto':
+    _check(address, count, index)
   import jax
 
   if address == 'auto':
     jax.distributed.initialize()
-    return
+  else:
+    jax.distributed.initialize(
+      address, int(count), int(index), cluster_detection_method='deactivate'
+    )
+
+
+def _check(address, count, index) -> None:
   if address is None or count is None or index is None:
     raise ValueError(
       f'--coordinator={address}, --num_processes={count} and --process_id='
@@ -55,6 +63,3 @@ def join() -> None:
       f'--process_id={index} must be below --num_processes={count}; processes '
       'are numbered from 0.'
     )
-  jax.distributed.initialize(
-    address, int(count), int(index), cluster_detection_method='deactivate'
-  )
