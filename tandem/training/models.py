@@ -59,6 +59,15 @@ def check_lengths(config, cfg: types.ModelConfig) -> None:
     )
 
 
+def check_vocab(tokenizer, cfg: types.ModelConfig, key: str) -> None:
+  """Raises ValueError where the tokenizer has ids that the model lacks."""
+  if len(tokenizer) > cfg.vocab:
+    raise ValueError(
+      f'the tokenizer has {len(tokenizer)} ids, more than the {cfg.vocab} of '
+      f'the model that {key} names; give the tokenizer that belongs to it.'
+    )
+
+
 def initial_params(config, source: str, cfg: types.ModelConfig, mesh):
   """Float32 weights of a source on their shards; layers stacked."""
   if source == 'random':
