@@ -121,7 +121,9 @@ def run(config, workdir: str, *, step: int | None = None) -> dict:
   build.check(config)
   workdir = pathlib.Path(workdir)
   with (
-    checkpoint_lib.Checkpoints(workdir / 'checkpoints') as checkpoints,
+    checkpoint_lib.Checkpoints(
+      workdir / 'checkpoints', read_only=True
+    ) as checkpoints,
     verifier_lib.Verifier(
       config.reward.workers, config.reward.limit_s, config.reward.mode
     ) as verifier,
@@ -148,7 +150,7 @@ def run(config, workdir: str, *, step: int | None = None) -> dict:
         parts.junior,
         parts.eval_prompts,
         samples=samples,
-        prompts_at_once=min(config.eval.prompts, len(parts.eval_prompts)),
+        prompts_at_once=config.eval.prompts,
         sampling=build.sampling(config.eval),
         step=at,
         max_prompt=config.rollout.max_prompt,

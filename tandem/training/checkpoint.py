@@ -64,6 +64,7 @@ class Checkpoints:
     keep: int = 2,
     best_metric: str | None = None,
     best_mode: str = 'max',
+    read_only: bool = False,
   ):
     """Opens the directory; half-written steps are named in the log and removed.
 
@@ -72,6 +73,8 @@ class Checkpoints:
       keep: how many of the newest steps stay.
       best_metric: name in `metrics` of `save`; the best step by it stays too.
       best_mode: 'max' or 'min'.
+      read_only: leaves everything there as it is, for whoever looks on while a
+        run saves into the directory: what is half written is that run's.
 
     Raises:
       ValueError: keep is not positive, or an unknown best_mode.
@@ -83,11 +86,13 @@ class Checkpoints:
     self.directory = pathlib.Path(directory).absolute()
     self._best_metric = best_metric
     self._lead = jax.process_index() == 0
+    self._read_only = read_only
     self._pending: int | None = None
     self._policy = _Keep(keep, 1 if best_mode == 'max' else -1)
     if self._lead:
       self.directory.mkdir(parents=True, exist_ok=True)
-      self._drop_half_written()
+      if not read_only:
+        self._drop_half_written()
     if jax.process_count() > 1:
       multihost_utils.sync_global_devices('checkpoints opened')
     self._manager = ocp.CheckpointManager(
@@ -262,6 +267,11 @@ class Checkpoints:
     return why
 
   def _set_aside(self, step: int, why: str) -> None:
+    if self._read_only:
+      logging.warning(
+        'checkpoint of step %d is broken (%s): skipped.', step, why
+      )
+      return
     name = f'broken-{step}'
     logging.warning(
       'checkpoint of step %d is broken (%s): skipped, now %s.',

@@ -107,12 +107,14 @@ def test_solo_run_and_its_evaluation(tmp_path_factory, tmp_path):
   held = json.loads((tmp_path / 'config.json').read_text())
   assert held['rollout']['mode'] == 'solo'
 
-  flags.append('--config.eval.samples=2')
+  # On four devices: one problem is filled up to rows that they divide.
+  environment['JAX_NUM_CPU_DEVICES'] = '4'
+  flags += ['--config.eval.samples=2', '--config.eval.problems=1']
   status, out, error = command('evaluate', *flags, environment=environment)
   assert status == 0, error
   told = json.loads((tmp_path / 'eval.json').read_text())
   assert json.loads(out) == told
-  assert told['step'] == 2 and told['eval/problems'] == 2
+  assert told['step'] == 2 and told['eval/problems'] == 1
   for model in ('pair', 'senior', 'junior'):
     assert told['models'][model].keys() == {'pass_at_1', 'pass_at_2'}
     assert 0 <= told[f'eval/pass_at_1/{model}'] <= 1

@@ -175,6 +175,22 @@ def test_a_broken_one_is_named_and_skipped(tmp_path, warnings_said, harm):
     )
 
 
+def test_who_only_reads_changes_nothing(tmp_path, warnings_said):
+  """An evaluation beside a run that is in the middle of a save."""
+  x = {'x': jnp.zeros(3)}
+  with checkpoint.Checkpoints(tmp_path, keep=2) as saved:
+    for step in (1, 2):
+      saved.save(step, x, {'cursor': step})
+  damage_flip(tmp_path / '2')
+  (tmp_path / f'3{checkpoint._TMP}').mkdir()  # the run's save in flight
+  before = sorted(tmp_path.rglob('*'))
+  with checkpoint.Checkpoints(tmp_path, read_only=True) as beside:
+    got = beside.restore_latest(jax.eval_shape(lambda: x))
+  assert got[1:] == ({'cursor': 1}, 1)
+  assert sorted(tmp_path.rglob('*')) == before
+  assert len(warnings_said) == 1 and 'step 2 is broken' in warnings_said[0]
+
+
 def test_none_intact_is_an_error_not_a_fresh_start(tmp_path):
   x = {'x': jnp.zeros(3)}
   with checkpoint.Checkpoints(tmp_path) as saved:
