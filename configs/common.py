@@ -176,6 +176,7 @@ def base() -> ConfigDict:
   data.subset = ''  # of a hub data set that has several
   data.problem_field = 'problem'
   data.answer_field = 'answer'
+  data.solution_field = 'solution'  # worked solutions, for privileged.kind
   data.answer_after = ''  # the answer is what follows the last such mark
   data.size = 100_000  # of a generated set
   data.held_out = 0  # problems kept from training, for evaluation
@@ -190,6 +191,9 @@ def base() -> ConfigDict:
   rollout.mode = 'tandem'  # or solo
   rollout.prompts = 16  # B, per step
   rollout.group = 8  # G, rows per prompt
+  # Groups of equal rewards give way to new prompts (DAPO).
+  rollout.dynamic_sampling = False
+  rollout.max_refills = 9  # of dynamic sampling; each draws `prompts` again
   rollout.max_prompt = 1024  # P, tokens
   rollout.max_response = 3000  # T, tokens
   rollout.prompt_bucket = 0  # P is rounded up to it; 0: always max_prompt
@@ -259,6 +263,7 @@ def base() -> ConfigDict:
   # clean_accuracy, then an expert's that slips until slip_accuracy.
   config.warm_start = warm = ConfigDict()
   warm.enable = False
+  warm.from_workdir = ''  # takes another run's `initial/` and `teacher/`
   warm.rows = 64
   warm.learning_rate = 1e-3
   warm.warmup_steps = 30

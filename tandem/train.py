@@ -24,6 +24,7 @@ from tandem.training import mesh as mesh_lib
 from tandem.training import metrics as metrics_lib
 from tandem.training import preemption
 from tandem.training import profile as profile_lib
+from tandem.training import refill
 from tandem.training import resume
 from tandem.training import rollout_log
 from tandem.training import setup as setup_lib
@@ -161,26 +162,34 @@ def run(config, workdir) -> dict[str, Any]:
       out['time/eval'] = time.monotonic() - began
       return out
 
-    def rolled_out(step: int) -> collect_lib.Collected:
-      drawn = batches.draw(
-        parts.train_prompts,
-        seed=config.seed,
-        cursor=host['cursor'],
-        count=config.rollout.prompts,
-        max_prompt=config.rollout.max_prompt,
-      )
-      host['cursor'] += config.rollout.prompts
-      return parts.collector(
-        parts.speaker(state.params),
-        parts.junior if config.rollout.mode == 'tandem' else None,
-        drawn.prompts,
-        group=config.rollout.group,
-        sampling=build.sampling(config.rollout),
-        purpose='train',
-        step=step,
-        max_prompt=config.rollout.max_prompt,
-        prompt_bucket=config.rollout.prompt_bucket,
-      )
+    def rolled_out(step: int) -> refill.Filled:
+      senior = parts.speaker(state.params)
+
+      def draw(first_draw: int) -> collect_lib.Collected:
+        drawn = batches.draw(
+          parts.train_prompts,
+          seed=config.seed,
+          cursor=host['cursor'],
+          count=config.rollout.prompts,
+          max_prompt=config.rollout.max_prompt,
+        )
+        host['cursor'] += config.rollout.prompts
+        return parts.collector(
+          senior,
+          parts.junior if config.rollout.mode == 'tandem' else None,
+          drawn.prompts,
+          group=config.rollout.group,
+          sampling=build.sampling(config.rollout),
+          purpose='train',
+          step=step,
+          first_draw=first_draw,
+          max_prompt=config.rollout.max_prompt,
+          prompt_bucket=config.rollout.prompt_bucket,
+        )
+
+      if config.rollout.dynamic_sampling:
+        return refill.fill(draw, max_refills=config.rollout.max_refills)
+      return refill.as_drawn(draw(0))
 
     def scored(batch: types.StepBatch) -> types.StepBatch:
       """The batch with the frozen scorings that the loss declares."""
@@ -229,7 +238,8 @@ def run(config, workdir) -> dict[str, Any]:
     for step in range(start, config.num_steps):
       profiler.at(step)
       phase[0] = 'rollout'
-      got = rolled_out(step)
+      filled = rolled_out(step)
+      got = filled.kept
       phase[0] = 'update'
       began = time.monotonic()
       batch = scored(
@@ -244,7 +254,7 @@ def run(config, workdir) -> dict[str, Any]:
       state, told = update(state, batch, teacher)
       told = {name: np.asarray(x).item() for name, x in told.items()}
       phase[0] = 'other'
-      metrics = collect_lib.metrics(got) | told
+      metrics = collect_lib.metrics(filled.drawn) | filled.counts | told
       if parts.reference is parts.junior:  # one set of weights, two names
         metrics.setdefault('kl/reference', metrics.get('kl/junior'))
       metrics['time/update'] = time.monotonic() - began

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from tandem import types
 from tandem.losses import craft
 from tandem.losses import cringe
+from tandem.losses import feedback
 from tandem.losses import gr_opd
 from tandem.losses import grpo
 from tandem.losses import opd
@@ -55,11 +56,40 @@ def make_config(variant_name: str, **fields: Any) -> Any:
   legal = [field.name for field in dataclasses.fields(config)]
   unknown = sorted(set(fields) - set(legal))
   if unknown:
+    owners = {field: _owners(field) for field in unknown}
+    theirs = [
+      f'{field} belongs to {", ".join(names)}'
+      for field, names in owners.items()
+      if names
+    ]
+    one = f' ({"; ".join(theirs)}; a run has one variant)' if theirs else ''
     raise ValueError(
-      f'loss fields {unknown} are unknown to variant {variant_name!r}; legal '
-      f'are {legal}'
+      f'loss fields {unknown} are unknown to variant {variant_name!r}{one}; '
+      f'legal are {legal}'
     )
   return config(**fields)
+
+
+def _owners(field: str) -> list[str]:
+  """The variants that have a field."""
+  return [
+    name
+    for name, one in LOSSES.items()
+    if field in {f.name for f in dataclasses.fields(one.config)}
+  ]
+
+
+def pays_by_group(cfg: Any) -> bool:
+  """Whether equal rewards in a group take its advantage, and so its pay.
+
+  Not where a teacher pays, nor where rows are told apart by reward alone.
+
+  Args:
+    cfg: a variant's config.
+  """
+  teacher_pays = isinstance(cfg, feedback.Config)
+  paid = isinstance(cfg, grpo.Config) and not teacher_pays
+  return paid and getattr(cfg, 'policy_coef', 1.0) != 0
 
 
 def update_counts(

@@ -197,8 +197,15 @@ def step_table(tokenizer, vocab: int) -> np.ndarray:
   return _table(double_newline_ids(tokenizer), vocab)
 
 
-def check_same_vocab(senior_tokenizer, junior_tokenizer) -> None:
-  """Refuses a pair whose ids mean different texts.
+def check_same_vocab(
+  senior_tokenizer, other_tokenizer, *, other: str = 'junior'
+) -> None:
+  """Refuses two models whose ids mean different texts.
+
+  Args:
+    senior_tokenizer: of the trained model.
+    other_tokenizer: of the one that reads or writes the same responses.
+    other: who that is.
 
   Raises:
     ValueError: naming the first id that differs and both its surfaces.
@@ -206,15 +213,15 @@ def check_same_vocab(senior_tokenizer, junior_tokenizer) -> None:
   Source: METHODS section 7, vocabulary mismatch.
   """
   senior = dict(_vocabulary(senior_tokenizer))
-  junior = dict(_vocabulary(junior_tokenizer))
-  if senior == junior:
+  theirs = dict(_vocabulary(other_tokenizer))
+  if senior == theirs:
     return
   first = min(
-    i for i in senior.keys() | junior.keys() if senior.get(i) != junior.get(i)
+    i for i in senior.keys() | theirs.keys() if senior.get(i) != theirs.get(i)
   )
   raise ValueError(
-    f'senior and junior have different vocabularies ({len(senior)} and '
-    f'{len(junior)} ids): id {first} is {senior.get(first)!r} for the senior '
-    f'and {junior.get(first)!r} for the junior. Both write into one response, '
-    f'so an id must mean one text; choose models of one family.'
+    f'senior and {other} have different vocabularies ({len(senior)} and '
+    f'{len(theirs)} ids): id {first} is {senior.get(first)!r} for the senior '
+    f'and {theirs.get(first)!r} for the {other}. Both go by the ids of one '
+    f'response, so an id must mean one text; choose models of one family.'
   )

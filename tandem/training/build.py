@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
+from absl import logging
 import numpy as np
 
 from tandem import losses
@@ -97,6 +98,10 @@ def check(config) -> None:
     )
   loss(config)
   _check_teacher(config)
+  _check_privileged(config)
+  _check_from_workdir(config)
+  if rollout.dynamic_sampling:
+    _check_dynamic_sampling(config)
   tx(config)
   profile_lib.steps(config.log.profile_steps)
 
@@ -116,6 +121,56 @@ def _check_teacher(config) -> None:
     )
 
 
+def _check_privileged(config) -> None:
+  kind = config.privileged.kind
+  _known('privileged.kind', kind, contexts_lib.PRIVILEGED)
+  wanted = declares(config, 'privileged')
+  if wanted and kind == 'none':
+    raise ValueError(
+      f'loss.variant={config.loss.variant!r} needs a privileged teacher; set '
+      "privileged.kind='solution' and data that has worked solutions."
+    )
+  if wanted and config.privileged.max_tokens < 1:
+    raise ValueError(
+      'privileged.max_tokens=0 shows nothing of the solution; give the tokens '
+      'that it may have.'
+    )
+  if not wanted and kind != 'none':
+    raise ValueError(
+      f'privileged.kind={kind!r} is set, but the loss asks no privileged '
+      "teacher; set it to 'none', or choose a variant that does."
+    )
+
+
+def _check_from_workdir(config) -> None:
+  other = config.warm_start.from_workdir
+  starts = config.warm_start.enable or config.teacher.source == 'warm_start'
+  if other and not starts:
+    raise ValueError(
+      f'warm_start.from_workdir={other!r} with warm_start.enable=False: this '
+      'run has no warm start to take from there; set warm_start.enable=True, '
+      'or leave it empty.'
+    )
+
+
+def _check_dynamic_sampling(config) -> None:
+  """Equal rewards must mean that a group teaches nothing."""
+  if config.rollout.group < 2:
+    raise ValueError(
+      f'rollout.dynamic_sampling with rollout.group={config.rollout.group}: the '
+      'one row of a prompt has no sibling to differ from; set rollout.group to '
+      'at least 2, or rollout.dynamic_sampling=False.'
+    )
+  variant, loss_cfg = loss(config)
+  if not losses.pays_by_group(loss_cfg):
+    raise ValueError(
+      f'rollout.dynamic_sampling with loss.variant={variant.name!r}: it takes '
+      'no advantage from the rewards of a group, so that a group of equal '
+      'rewards teaches as much as any other; set '
+      'rollout.dynamic_sampling=False.'
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Text:
   """The tokenizer and what the decode loop needs of it."""
@@ -126,10 +181,10 @@ class Text:
 
 
 def text(config) -> Text:
-  """Opens the senior's tokenizer; holds the junior's against it.
+  """Opens the senior's tokenizer; holds junior's and teacher's against it.
 
   Raises:
-    ValueError: none found, or the pair's vocabularies differ.
+    ValueError: none found, or vocabularies differ.
   """
 
   def opened(source):
@@ -148,6 +203,10 @@ def text(config) -> Text:
   tokenizer = opened(source)
   if config.junior.source != 'same':
     boundaries.check_same_vocab(tokenizer, opened(config.junior.source))
+  if config.teacher.source not in ('', 'warm_start'):
+    boundaries.check_same_vocab(
+      tokenizer, opened(config.teacher.source), other='teacher'
+    )
   eos = tokenizer_lib.stop_ids(tokenizer, source)
   return Text(tokenizer, tuple(int(i) for i in eos), source)
 
@@ -165,7 +224,11 @@ def boundary(config, tokenizer, vocab: int) -> np.ndarray:
 def _read(config, path: str) -> Sequence[types.Problem]:
   data = config.data
   options = {
-    'fields': {'problem': data.problem_field, 'answer': data.answer_field},
+    'fields': {
+      'problem': data.problem_field,
+      'answer': data.answer_field,
+      'solution': data.solution_field,
+    },
     'answer_after': data.answer_after,
   }
   if data.kind == 'hub':
@@ -209,7 +272,26 @@ def problems(config) -> tuple[Sequence[types.Problem], Sequence[types.Problem]]:
       'eval.every_steps is set but no problem is held out; set data.held_out '
       'or data.eval_path, or eval.every_steps=0.'
     )
+  if config.privileged.kind == 'solution':
+    train = _solved(train)
   return train, held_out[: count or None]
+
+
+def _solved(train: Sequence[types.Problem]) -> list[types.Problem]:
+  """Those with a worked solution; the others are counted in the log."""
+  kept = [problem for problem in train if problem.solution]
+  missing = len(train) - len(kept)
+  if not kept:
+    raise ValueError(
+      f'none of the {len(train)} problems has a worked solution, which '
+      "privileged.kind='solution' shows to the teacher; name their field with "
+      'data.solution_field.'
+    )
+  if missing:
+    logging.warning(
+      '%d of %d problems have no worked solution; dropped', missing, len(train)
+    )
+  return kept
 
 
 def prompts(config, tokenizer, problems) -> list[prompts_lib.Prompt]:
@@ -237,25 +319,7 @@ def declares(config, scorer: str) -> bool:
 
 
 def contexts(config, tokenizer) -> contexts_lib.Contexts:
-  """What other scorers read, as the loss declares them.
-
-  Raises:
-    ValueError: privileged context is wanted and none configured, or the other
-      way round.
-  """
-  kind = config.privileged.kind
-  _known('privileged.kind', kind, contexts_lib.PRIVILEGED)
-  wanted = declares(config, 'privileged')
-  if wanted and kind == 'none':
-    raise ValueError(
-      f'loss.variant={config.loss.variant!r} needs a privileged teacher; set '
-      "privileged.kind='solution' and data that has worked solutions."
-    )
-  if not wanted and kind != 'none':
-    raise ValueError(
-      f'privileged.kind={kind!r} is set, but the loss asks no privileged '
-      "teacher; set it to 'none', or choose a variant that does."
-    )
+  """What other scorers read, as the loss declares them."""
   instruction = config.data.instruction
   if instruction == 'default':
     instruction = prompts_lib.INSTRUCTION
@@ -265,7 +329,7 @@ def contexts(config, tokenizer) -> contexts_lib.Contexts:
     chat=config.data.chat,
     teacher=declares(config, 'teacher'),
     teacher_thinking=config.teacher.thinking,
-    privileged=kind,
+    privileged=config.privileged.kind,
     max_prompt=config.rollout.max_prompt,
     max_extra=config.privileged.max_tokens,
   )

@@ -1,5 +1,7 @@
 """The quickstart's expert, as a warm start reads it."""
 
+import pathlib
+
 from absl import logging
 import jax
 
@@ -16,6 +18,9 @@ def started(
 ):
   """The weights a warm start stored in `directory`, or one that stores them.
 
+  Stored by this run, or taken from that of warm_start.from_workdir and then
+  stored here too, so that the run needs it no more.
+
   Args:
     config: of the run.
     directory: holds them.
@@ -28,18 +33,15 @@ def started(
 
   Returns:
     Float32 params, layers stacked.
+
+  Raises:
+    ValueError: from_workdir has no start for the senior, or one of another
+      shape.
   """
   warm, params, cfg = config.warm_start, model.params, model.cfg
-  found = checkpoint_lib.load_frozen(
-    directory,
-    jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
-      params,
-    ),
-  )
+  found = _stored(config, directory, params)
   if found:
-    logging.info('weights: %s, as the warm start left them', directory)
-    return found[0]
+    return found
   checks = build.prompts(
     config,
     text.tokenizer,
@@ -114,3 +116,35 @@ def started(
   )
   checkpoint_lib.save_frozen(directory, params)
   return params
+
+
+def _stored(config, directory: pathlib.Path, params):
+  """Weights in `directory`, else those of from_workdir copied there, or None.
+
+  A run without a teacher leaves none to take, and another one makes it.
+  """
+  shapes = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+    params,
+  )
+  found = checkpoint_lib.load_frozen(directory, shapes)
+  if found:
+    logging.info('weights: %s, as the warm start left them', directory)
+    return found[0]
+  other = config.warm_start.from_workdir
+  if not other:
+    return None
+  source = pathlib.Path(other) / directory.name
+  if (source / '0').exists():  # else opening it would tidy up another's files
+    found = checkpoint_lib.load_frozen(source, shapes)
+    logging.info('weights: %s, of another run', source)
+    checkpoint_lib.save_frozen(directory, found[0])
+    return found[0]
+  if directory.name == 'initial':
+    raise ValueError(
+      f'warm_start.from_workdir={other!r} holds no {directory.name}/ with '
+      'weights; name the workdir of a run that made its warm start, or leave '
+      'it empty to make one.'
+    )
+  logging.info('weights: none in %s; made here', source)
+  return None

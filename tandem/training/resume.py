@@ -18,6 +18,7 @@ FREE = (
   'checkpoint',
   'reward.workers',
   'mesh',
+  'warm_start.from_workdir',  # read once; the weights are then the run's own
 )
 _ABSENT = object()
 
