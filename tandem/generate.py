@@ -29,15 +29,21 @@ def _for_one_prompt(config, workdir, model: str, samples: int):
   config.eval.models = (model,)
   config.eval.prompts, config.eval.samples = 1, samples
   config.reward.workers = 1
-  if config.warm_start.enable:
-    if workdir and not (workdir / 'initial').exists():
+  if workdir:
+    if config.warm_start.enable and not (workdir / 'initial').exists():
       raise ValueError(
         f'{workdir} has no initial/, where the warm start of this config '
         'leaves its weights; give the --workdir of a run, or none.'
       )
-    if not workdir:
-      logging.warning('no --workdir: random weights, as before a warm start')
-      config.warm_start.enable = False
+    return config
+  if config.warm_start.enable:
+    logging.warning('no --workdir: random weights, as before a warm start')
+    config.warm_start.enable = False
+  # Nothing is restored, so the loss, and a teacher with it, has no part.
+  for name in config.loss:
+    config.loss[name] = 'auto' if name == 'variant' else None
+  config.teacher.source, config.privileged.kind = '', 'none'
+  config.privileged.max_tokens = 0
   return config
 
 
@@ -88,13 +94,13 @@ def run(
     params, at = parts.initial, 0
     if workdir:
       checkpoints = stack.enter_context(
-        checkpoint_lib.Checkpoints(workdir / 'checkpoints')
+        checkpoint_lib.Checkpoints(workdir / 'checkpoints', read_only=True)
       )
       state, host, at = setup_lib.take_state(parts, checkpoints, config, step)
       params = state.params
       if host is None:
         logging.warning('no checkpoint there: the initial weights')
-    problem = types.Problem(id='prompt', text=prompt, answer=gold)
+    problem = types.Problem(id='', text=prompt, answer=gold)
     got = parts.collector(
       *evaluate.speakers(model, parts.speaker(params), parts.junior),
       build.prompts(config, parts.text.tokenizer, [problem]),

@@ -157,17 +157,29 @@ def paths(source, keys):
       return {path for path in found if path in keys}
     return set()
 
-  for _ in range(3):  # an alias of an alias
-    for node in ast.walk(tree):
-      if not isinstance(node, ast.Assign):
-        continue
+  functions = {
+    node.name: [arg.arg for arg in node.args.args]
+    for node in ast.walk(tree)
+    if isinstance(node, ast.FunctionDef)
+  }
+
+  def bindings(node):
+    """(name, expression) pairs of an assignment or of a call in this file."""
+    if isinstance(node, ast.Assign):
       for target in node.targets:
         pairs = [(target, node.value)]
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
           pairs = zip(target.elts, node.value.elts)
         for left, right in pairs:
           if isinstance(left, ast.Name):
-            names.setdefault(left.id, set()).update(path_of(right))
+            yield left.id, right
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+      yield from zip(functions.get(node.func.id, ()), node.args)
+
+  for _ in range(3):  # an alias of an alias
+    for node in ast.walk(tree):
+      for name, value in bindings(node):
+        names.setdefault(name, set()).update(path_of(value))
   found = set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -234,6 +246,17 @@ def f(config):
   a, other = config.a, 3
   b = config.b
   b.z = 1
-  return a.x + config.s + array.y
+  return a.x + config.s + array.y + g(config.c)
+
+def g(part):
+  return part.w
 """
-  assert paths(source, keys) == {('a',), ('b',), ('a', 'x'), ('s',)}
+  keys |= {('c',), ('c', 'w'), ('c', 'v')}
+  assert paths(source, keys) == {
+    ('a',),
+    ('b',),
+    ('c',),
+    ('a', 'x'),
+    ('s',),
+    ('c', 'w'),
+  }

@@ -1,11 +1,13 @@
 """README and what it speaks of: paths, commands, config keys, extras."""
 
+import importlib
 import pathlib
 import re
 
 import pytest
 
 from configs import common
+from tandem import losses
 from tandem.training import resume
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -86,3 +88,19 @@ def test_extras_are_those_of_setup():
 )
 def test_what_a_resumed_run_may_change(key):
   assert key in resume.FREE
+
+
+def test_every_loss_has_a_row():
+  table = TEXT.split('## Methods')[1].split('##')[0]
+  for name, variant in losses.LOSSES.items():
+    file = f'{variant.config.__module__.replace(".", "/")}.py'
+    assert f'({file})' in table, name
+
+
+def test_arguments_of_configs_are_legal():
+  found = re.findall(r'`(?:configs/(\w+)\.py)?:([\w,=.]+)`', TEXT)
+  assert len(found) > 10
+  for name, arg in found:
+    if arg != 'tiny':  # of every config
+      name = name or 'quickstart'
+      importlib.import_module(f'configs.{name}').get_config(arg)
