@@ -1,5 +1,6 @@
 """Whole runs: killed and started again, on other devices, in two processes."""
 
+import itertools
 import json
 import shutil
 import socket
@@ -100,6 +101,8 @@ def test_the_run_teaches(whole):
   # Or equality above would be of runs in which nothing moves.
   lines = small_run.metrics(whole)
   assert all(line['grad_norm'] > 0.1 for line in lines[1:])
+  # Cases 9 and 13: each step decodes with the weights that it then rescores.
+  assert all(0 < line['mismatch/logp_max'] < 1e-5 for line in lines[1:])
   before, after = state(whole, 1), state(whole, 6)
   moved = [name for name in after if (before[name] != after[name]).any()]
   assert {name for name in after if name.startswith('params')} <= set(moved)
@@ -113,6 +116,37 @@ def test_the_run_teaches(whole):
   # Case 1: no noise twice, neither in a group nor in the next step.
   assert len({tuple(row['ids']) for row in rows}) == len(rows) == 6 * 8
   assert len({row['prompt_id'] for row in rows}) == 12
+
+
+def test_evaluation_of_a_run_is_the_run_s_own(whole, cache, tmp_path):
+  workdir = tmp_path / 'run'
+  shutil.copytree(whole, workdir)
+  log = workdir / 'rollouts' / 'step_000006_eval_pair.jsonl'
+  own = log.read_text()
+  log.unlink()
+  values = {**SIX, 'eval.models': ['pair', 'senior']}
+  status, output = small_run.run(
+    workdir, cache, values, ['evaluate'], devices=2
+  )
+  assert status == 0, output
+  assert log.read_text() == own
+  told = json.loads((workdir / 'eval.json').read_text())
+  last = small_run.metrics(whole)[-1]
+  for name in ('step', 'eval/problems', 'eval/pass_at_1/pair'):
+    assert told[name] == last[name]
+  # pass@k of n=4 by counting the subsets that hold a right answer.
+  right = {}
+  for row in rollout_log.read_rows(log):
+    right.setdefault(row['prompt_id'], []).append(row['verdict']['reward'])
+  for k in (1, 2, 4):
+    shares = [
+      np.mean([any(chosen) for chosen in itertools.combinations(n, k)])
+      for n in right.values()
+    ]
+    value = told['models']['pair'][f'pass_at_{k}']['value']
+    assert value == pytest.approx(np.mean(shares))
+  senior = workdir / 'rollouts' / 'step_000006_eval_senior.jsonl'
+  assert {r['mode'] for r in rollout_log.read_rows(senior)} == {'solo'}
 
 
 def gradient(workdir, step) -> np.ndarray:

@@ -12,6 +12,7 @@ from tandem import types
 from tandem.data import batches
 from tandem.data import prompts as prompts_lib
 from tandem.models import decoder
+from tandem.rewards import REASONS
 from tandem.rewards import verifier as verifier_lib
 from tandem.rollout import lockstep
 from tandem.rollout import sampling as sampling_lib
@@ -195,9 +196,8 @@ def metrics(got: Collected) -> dict[str, float]:
   mean = lambda x: float(np.where(senior, x, 0).sum() / spoken)
   out = {
     'reward/mean': float(rewards.mean()),
-    'reward/timeout': share('timeout'),
-    'reward/no_box': share('no_box'),
-    'reward/crashed': share('crashed'),
+    # Of all verdicts; together 1.
+    **{f'reward/{reason}': share(reason) for reason in REASONS},
     'rollout/senior_share': float(senior.sum() / total),
     'rollout/length_mean': total / len(rewards),
     'rollout/truncated': float(

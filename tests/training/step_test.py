@@ -46,7 +46,9 @@ def rescored(data, params, temperature=1.0):
   return data.replace(scores=data.scores | {'old': old})
 
 
-def grads_of(data, params, *, micro_rows=0, name='tandem', **fields):
+def grads_of(
+  data, params, *, micro_rows=0, name='tandem', forward=None, **fields
+):
   variant = losses.LOSSES[name]
   cfg = losses.make_config(name, **fields)
   credit, _, _ = variant.credit(data, {}, cfg)
@@ -58,7 +60,7 @@ def grads_of(data, params, *, micro_rows=0, name='tandem', **fields):
     model_cfg=CFG,
     variant=variant,
     loss_cfg=cfg,
-    forward=step_lib.Forward(micro_rows=micro_rows),
+    forward=forward or step_lib.Forward(micro_rows=micro_rows),
   )
   return jax.jit(run)(params)
 
@@ -105,14 +107,17 @@ def test_devices_change_no_gradient(data, params, whole, shape):
 
 
 def test_first_ratio_is_one_at_any_temperature(params):
-  # Case 14: at T=0.6 on both sides the loss at ratio 1 is -mean(A).
+  # Case 14: at T=0.6 on both sides the loss at ratio 1 is -mean(A); with T on
+  # one side only the ratios were 2.
   data = rescored(batch(), params, temperature=0.6)
-  variant, cfg = losses.LOSSES['grpo'], losses.make_config('grpo')
-  credit, _, _ = variant.credit(data, {}, cfg)
-  score = step_lib.make_score(CFG, step_lib.Forward(temperature=0.6))
-  now = score(params, data.contexts['policy'], data.tokens)
-  ratio = jnp.exp(now - credit.rows['old'])
-  np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
+  forward = step_lib.Forward(temperature=0.6)
+  cfg = losses.make_config('grpo')
+  credit, _, _ = losses.LOSSES['grpo'].credit(data, {}, cfg)
+  _, terms = grads_of(data, params, name='grpo', forward=forward)
+  paid = np.where(data.valid, credit.rows['advantage'][:, None], 0)
+  want = -paid.sum() / np.sum(data.valid)
+  assert abs(want) > 0.01
+  np.testing.assert_allclose(terms['loss/policy'], want, atol=1e-5)
 
 
 def test_micro_scoring_equals_whole(data, params):
