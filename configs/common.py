@@ -123,6 +123,42 @@ def parse_arg(arg, **options):
   return given
 
 
+# Members of GRPO's line that are settings of it (tandem/losses/grpo.py).
+GRPO_LINE = ('dr_grpo', 'dapo', 'gspo', 'cispo')
+
+
+def grpo_line(config: ConfigDict, name: str) -> None:
+  """Sets what makes a member of GRPO_LINE, as its paper has it.
+
+  Lengths follow rollout.max_response, so set that first. DAPO's buffer is the
+  fifth of the budget that 4,096 of 20,480 tokens are.
+  """
+  loss, budget = config.loss, config.rollout.max_response
+  if name == 'dr_grpo':
+    loss.scale_by_std = False
+    loss.agg, loss.agg_length = 'seq-mean-token-sum-norm', budget
+  elif name == 'dapo':
+    loss.eps_low, loss.eps_high, loss.agg = 0.2, 0.28, 'token-mean'
+    loss.overlong_max_tokens = budget
+    loss.overlong_buffer_tokens = budget // 5
+    config.rollout.dynamic_sampling = True
+  elif name == 'gspo':
+    loss.ratio, loss.agg, loss.dual_clip = 'gspo', 'seq-mean-token-mean', 0.0
+    loss.eps_low, loss.eps_high = 3e-4, 4e-4
+  elif name == 'cispo':
+    loss.ratio, loss.dual_clip = 'cispo', 0.0
+  else:
+    raise ValueError(f'{name!r} is none of {", ".join(GRPO_LINE)}.')
+
+
+def chosen(args: ConfigDict, names) -> str:
+  """The one of these arguments that is set, or ''; two are refused."""
+  found = [name for name in names if args[name]]
+  if len(found) > 1:
+    raise ValueError(f'one method at a time; got {", ".join(found)}.')
+  return ''.join(found)
+
+
 def base() -> ConfigDict:
   """The defaults."""
   config = ConfigDict()
@@ -283,12 +319,23 @@ def shrink(config: ConfigDict) -> None:
   """`:tiny` of every config: two steps in seconds on a CPU, no download.
 
   A random model of config.model.family, the quickstart's tokenizer and
-  problems. Dtypes, remat, loss and schedules stay, so that they are tried.
+  problems; a teacher is one of that kind after one step of a warm start.
+  Dtypes, remat, loss and schedules stay, so that they are tried.
   """
   config.num_steps = 2
   config.model.source, config.model.tokenizer = 'random', 'quickstart'
   config.model.dim, config.model.hidden = 32, 64
   config.model.num_layers, config.model.head_dim = 1, 8
+  teacher, warm = config.teacher, config.warm_start
+  teacher.source = 'warm_start' if teacher.source else ''
+  teacher.dim, teacher.hidden, teacher.num_layers = 32, 64, 1
+  teacher.head_dim = 8
+  warm.rows, warm.warmup_steps, warm.check_problems = 8, 0, 8
+  warm.clean_accuracy, warm.clean_max_steps = 0.0, 1
+  warm.slip_accuracy, warm.slip_max_steps = 1.0, 1
+  warm.band = (0.0, 1.0)
+  if config.privileged.kind != 'none':
+    config.privileged.max_tokens = 48
   config.mesh.data, config.mesh.fsdp, config.mesh.tensor = -1, 1, 1
   config.data.kind, config.data.path = 'quickstart', ''
   config.data.size, config.data.held_out = 64, 8
@@ -299,6 +346,7 @@ def shrink(config: ConfigDict) -> None:
   rollout.prompt_bucket = learner.response_bucket = 0
   learner.mini_prompts = 1 if learner.mini_prompts else 0
   learner.micro_rows = 2 if learner.micro_rows else 0
+  rollout.max_refills = 1
   config.eval.prompts, config.eval.problems = 8, 0
   config.eval.every_steps = 2
   config.checkpoint.every_steps = 1

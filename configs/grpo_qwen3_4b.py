@@ -8,6 +8,13 @@ a difference between the two runs is the pair's. Variants:
   :g16               16 responses a prompt: the rollout compute of the pair
   :kl_reg,beta=0.001 a k3 penalty to the initial weights. The paper does not
                      say which beta it used, so there is no default.
+  :dr_grpo           no division by the deviation, sums over a constant length
+  :dapo              clip-higher, punished length, dynamic sampling
+  :gspo              one ratio per response
+  :cispo             clipped weights, no minimum
+
+The last four are settings of the same loss (configs/common.py: grpo_line), put
+on this run's model and data; their papers' were others.
 
 Hardware: a TPU v5p-8, as trl_qwen3_4b.py says.
 Time and numbers: not run here. The paper takes the checkpoint of step 200 (7.8
@@ -21,7 +28,14 @@ from configs import trl_qwen3_4b
 
 
 def get_config(arg=None):
-  args = common.parse_arg(arg, tiny=False, g16=False, kl_reg=False, beta=0.0)
+  args = common.parse_arg(
+    arg,
+    tiny=False,
+    g16=False,
+    kl_reg=False,
+    beta=0.0,
+    **dict.fromkeys(common.GRPO_LINE, False),
+  )
   if args.kl_reg != (args.beta > 0):
     raise ValueError(
       f'kl_reg={args.kl_reg} with beta={args.beta}: the penalty needs its '
@@ -40,4 +54,7 @@ def get_config(arg=None):
     common.shrink(config)
   if args.g16:
     config.rollout.group = 16
+  member = common.chosen(args, common.GRPO_LINE)
+  if member:
+    common.grpo_line(config, member)
   return config

@@ -1,4 +1,4 @@
-"""Tandem RL on a laptop, from nothing, in minutes.
+r"""Tandem RL on a laptop, from nothing, in minutes.
 
   python -m launch.train --config=configs/quickstart.py --workdir=runs/quickstart
 
@@ -8,7 +8,10 @@ in a quarter of its steps; then senior and junior, both that model, write each
 response together, and GRPO updates the senior.
 
 Solo GRPO instead: --config.rollout.mode=solo, or `:grpo`. Other methods by name
-on the same task: `:gr_opd`, `:craft`, `:sdar` ... (the tuples below).
+on the same task: `:gr_opd`, `:craft`, `:sdar`, `:dapo` ... (the tuples below).
+All start from the same weights, which one run makes and others take:
+  python -m launch.train --config=configs/quickstart.py:craft \
+    --workdir=runs/craft --config.warm_start.from_workdir=runs/quickstart
 `:tiny` runs two steps of a smaller model in seconds.
 """
 
@@ -23,12 +26,13 @@ PRIVILEGED = (  # the policy itself, shown the worked solution
   'skill_sd',
   'token_cringe',
   'adaptive_cringe',
+  'unlikelihood',
 )
-PLAIN = ('grpo', 'cringe', 'unlikelihood')
+PLAIN = ('grpo', 'cringe')  # the rewards alone
 
 
 def get_config(arg=None):
-  methods = TAUGHT + PRIVILEGED + PLAIN
+  methods = TAUGHT + PRIVILEGED + PLAIN + common.GRPO_LINE
   args = common.parse_arg(arg, tiny=False, **dict.fromkeys(methods, False))
   config = common.base()
   config.num_steps = 100
@@ -48,22 +52,19 @@ def get_config(arg=None):
   warm.error_rate = 0.25
   warm.slip_accuracy = 0.4
   warm.band = (0.15, 0.45)
-  chosen = [name for name in methods if args[name]]
-  if len(chosen) > 1:
-    raise ValueError(f'one method at a time; got {chosen}.')
-  for name in chosen:
-    config.loss.variant, rollout.mode = name, 'solo'
-    if name in TAUGHT:
-      config.teacher.source = 'warm_start'
-    if name in PRIVILEGED:
-      config.privileged.kind, config.privileged.max_tokens = 'solution', 48
-    if name == 'craft':
-      config.loss.enable = config.loss.phase_aware = True
-      config.loss.polarized_kl = True
   if args.tiny:
     common.shrink(config)
-    warm.rows, warm.warmup_steps, warm.check_problems = 8, 0, 8
-    warm.clean_accuracy, warm.clean_max_steps = 0.0, 1
-    warm.slip_accuracy, warm.slip_max_steps = 1.0, 1
-    warm.band = (0.0, 1.0)
+  method = common.chosen(args, methods)
+  if method:
+    config.loss.variant, rollout.mode = method, 'solo'
+  if method in TAUGHT:
+    config.teacher.source = 'warm_start'
+  if method in PRIVILEGED:
+    config.privileged.kind, config.privileged.max_tokens = 'solution', 48
+  if method == 'craft':
+    config.loss.enable = config.loss.phase_aware = True
+    config.loss.polarized_kl = True
+  if method in common.GRPO_LINE:
+    config.loss.variant = 'grpo'
+    common.grpo_line(config, method)
   return config
