@@ -57,7 +57,8 @@ def _check_config_file(argv: list[str]) -> None:
     name, _, value = argument.lstrip('-').partition('=')
     path = value.partition(':')[0]
     if name == 'config' and not os.path.isfile(path):
-      names = {path.name for path in _CONFIGS.glob('*.py')} - {'common.py'}
+      names = {path.name for path in _CONFIGS.glob('*.py')}
+      names -= {'common.py', 'sweeps.py'}
       raise SystemExit(
         f'error: --config={value}: no file {path!r} here ({os.getcwd()}); '
         f'configs/ has {", ".join(sorted(names))}.'

@@ -11,6 +11,7 @@ import typing
 import pytest
 
 from configs import common
+from configs import gr_opd
 from tandem import losses
 from tandem.rollout import sampling
 from tandem.rollout import turns
@@ -27,6 +28,17 @@ VARIANTS = (
   'grpo_qwen3_4b:g16',
   'grpo_qwen3_4b:kl_reg,beta=0.001',
   'smollm2_135m:chain_sum',
+  *(f'grpo_qwen3_4b:{name}' for name in common.GRPO_LINE),
+  *(f'gr_opd:pair={pair}' for pair in gr_opd.PAIRS),
+  'opd:pair=i4',
+  'opd:full',
+  'opd:top_k=16',
+  'craft:sdar_program',
+  'sdar:opsd',
+  'sdar:grpo_opsd',
+  'cringe:token',
+  'cringe:adaptive',
+  'unlikelihood:row',
 )
 
 
@@ -43,7 +55,12 @@ def test_docstring_has_the_command(name):
 
 
 @pytest.mark.parametrize(
-  'name', [*NAMES, *VARIANTS, *(f'{name}:tiny' for name in NAMES)]
+  'name',
+  [
+    *(*NAMES, *VARIANTS),
+    *(f'{name}:tiny' for name in NAMES),
+    *(f'{name},tiny' for name in VARIANTS),
+  ],
 )
 def test_every_config_is_a_legal_one(name):
   config = load(name)
@@ -59,6 +76,7 @@ def test_tiny_needs_no_download(name):
   assert config.model.source == 'random'
   assert config.model.tokenizer == 'quickstart'
   assert config.junior.source == 'same'
+  assert config.teacher.source in ('', 'warm_start')
   assert config.data.kind == 'quickstart'
   assert config.num_steps == 2
   # The same family and arithmetic as the config it stands for.

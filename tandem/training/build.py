@@ -66,7 +66,8 @@ def loss(config) -> tuple[Any, Any]:
     for key, value in config.loss.items()
     if key != 'variant' and value is not None
   }
-  for key in ('dual_clip', 'feedback_clip'):  # None cannot be typed in a flag
+  # None cannot be typed in a flag, where it is a field left unset.
+  for key in ('dual_clip', 'feedback_clip', 'adv_clip'):
     if fields.get(key) == 0:
       fields[key] = None
   loss_cfg = losses.make_config(name, **fields)
@@ -221,16 +222,18 @@ def boundary(config, tokenizer, vocab: int) -> np.ndarray:
   return np.zeros(vocab, bool)
 
 
-def _read(config, path: str) -> Sequence[types.Problem]:
-  data = config.data
-  options = {
-    'fields': {
-      'problem': data.problem_field,
-      'answer': data.answer_field,
-      'solution': data.solution_field,
-    },
-    'answer_after': data.answer_after,
+def _columns(data) -> dict[str, Any]:
+  """How rows of a file or of the hub are read."""
+  fields = {
+    'problem': data.problem_field,
+    'answer': data.answer_field,
+    'solution': data.solution_field,
   }
+  return {'fields': fields, 'answer_after': data.answer_after}
+
+
+def _read(data) -> Sequence[types.Problem]:
+  path, options = data.path, _columns(data)
   if data.kind == 'hub':
     return problems_lib.read_hub(
       path, split=data.split, subset=data.subset or None, **options
@@ -260,9 +263,10 @@ def problems(config) -> tuple[Sequence[types.Problem], Sequence[types.Problem]]:
     )
     train = quickstart.problems(config.seed, 0, data.size)
   else:
-    train = _read(config, data.path)
+    train = _read(data)
     if data.eval_path:
-      held_out = _read(config, data.eval_path)
+      held_out = problems_lib.read_jsonl(data.eval_path, **_columns(data))
+      train = problems_lib.without(train, held_out)
     else:
       train, held_out = problems_lib.split_off(
         train, held_out=data.held_out, seed=data.held_out_seed
