@@ -218,6 +218,35 @@ def read_reasoning_gym(
   )
 
 
+def _key(problem: types.Problem) -> str:
+  """Equal for problems of one text."""
+  return ' '.join(problem.text.split())
+
+
+def without(
+  problems: Sequence[types.Problem], held_out: Sequence[types.Problem]
+) -> list[types.Problem]:
+  """The problems whose text is none of the held-out ones; the log counts them.
+
+  Raises:
+    ValueError: nothing would be left to train on.
+  """
+  theirs = {_key(problem) for problem in held_out}
+  kept = [problem for problem in problems if _key(problem) not in theirs]
+  if not kept:
+    raise ValueError(
+      f'all {len(problems)} training problems are among the {len(held_out)} '
+      'held-out ones; give data.eval_path a file of other problems.'
+    )
+  if len(kept) < len(problems):
+    logging.warning(
+      '%d of %d training problems are held out too; dropped',
+      len(problems) - len(kept),
+      len(problems),
+    )
+  return kept
+
+
 def split_off(
   problems: Sequence[types.Problem], *, held_out: int, seed: int
 ) -> tuple[list[types.Problem], list[types.Problem]]:
@@ -246,7 +275,7 @@ def split_off(
     )
   groups: dict[str, list[int]] = {}
   for index, problem in enumerate(problems):
-    groups.setdefault(' '.join(problem.text.split()), []).append(index)
+    groups.setdefault(_key(problem), []).append(index)
   members = list(groups.values())
   chosen: set[int] = set()
   for group in np.random.default_rng(seed).permutation(len(members)):

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 
+from absl import logging
 import transformers
 
 from tandem.text import gguf_tokenizer
@@ -92,8 +93,8 @@ def stop_ids(tokenizer, source: str | os.PathLike | None = None) -> list[int]:
   """Every id that ends a response.
 
   The tokenizer's own eos, what its chat template writes after an assistant's
-  turn, and, where `source` is a directory, those of generation_config.json
-  (Qwen3 lists a second one there).
+  turn, and those of the generation_config.json that lies beside it (Qwen3
+  lists a second one there), in a directory or on the hub.
 
   Returns:
     Sorted ids, at least one.
@@ -102,8 +103,7 @@ def stop_ids(tokenizer, source: str | os.PathLike | None = None) -> list[int]:
     ValueError: none found; responses would only end by length.
   """
   ids = {tokenizer.eos_token_id, _chat_end(tokenizer)}
-  path = pathlib.Path(source or '') / 'generation_config.json'
-  if source and path.exists():
+  if path := _generation_config(source):
     listed = json.loads(path.read_text()).get('eos_token_id')
     ids.update(listed if isinstance(listed, list) else [listed])
   ids.discard(None)
@@ -113,6 +113,31 @@ def stop_ids(tokenizer, source: str | os.PathLike | None = None) -> list[int]:
       f'no response could end; set its eos_token.'
     )
   return sorted(ids)
+
+
+def _generation_config(source) -> pathlib.Path | None:
+  """The file of a directory or hub id, where there is one."""
+  if not source:
+    return None
+  name, text = 'generation_config.json', os.fspath(source)
+  local = pathlib.Path(text).expanduser()
+  if local.exists() or '/' not in text:
+    return local / name if (local / name).exists() else None
+  import huggingface_hub
+  from huggingface_hub import errors
+
+  try:
+    return pathlib.Path(huggingface_hub.hf_hub_download(text, name))
+  except errors.LocalEntryNotFoundError:
+    logging.warning(
+      '%s of %s is not in the cache and the hub cannot be reached: responses '
+      'end at the stop ids of the tokenizer alone.',
+      name,
+      text,
+    )
+  except errors.EntryNotFoundError:
+    pass  # many base models have none
+  return None
 
 
 def _chat_end(tokenizer):

@@ -74,6 +74,13 @@ def started(
   def demonstrations(start, count, error_rate):
     pairs = quickstart.demonstrations(config.seed, start, count, error_rate)
     prompts = build.prompts(config, text.tokenizer, [p for p, _ in pairs])
+    if len(prompts) < len(pairs):
+      # The rest would be paired with solutions of other problems.
+      raise ValueError(
+        f'rollout.max_prompt={config.rollout.max_prompt} is too short for '
+        f'{len(pairs) - len(prompts)} of {len(pairs)} demonstrations of the '
+        'warm start; raise it.'
+      )
     encode = lambda solution: tokenizer_lib.encode(text.tokenizer, solution)
     return [
       (list(prompt.ids), encode(solution) + [text.eos_ids[0]])

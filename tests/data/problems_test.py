@@ -184,6 +184,17 @@ def test_one_text_is_never_on_both_sides():
   assert numbers[0].isdisjoint(numbers[1])
 
 
+def test_what_is_held_out_is_not_trained_on(caplog):
+  train = [
+    types.Problem(id=f't{n}', text=f'{n} +\n1?', answer='1') for n in 'abc'
+  ]
+  held = [types.Problem(id='h', text='b  + 1?', answer='1')]
+  assert [p.id for p in problems.without(train, held)] == ['ta', 'tc']
+  assert '1 of 3 training problems are held out too' in caplog.text
+  with pytest.raises(ValueError, match='all 1 training problems are among'):
+    problems.without(train[1:2], held)
+
+
 @pytest.mark.parametrize('held_out', [-1, 5, 6])
 def test_a_split_that_leaves_nothing_is_refused(held_out):
   with pytest.raises(ValueError, match=f'held_out={held_out} of 5'):

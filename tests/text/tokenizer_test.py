@@ -141,6 +141,27 @@ def test_stop_ids_are_eos_chat_end_and_those_of_the_generation_config(tmp_path):
     text_tokenizer.stop_ids(small.fast(small.byte_bpe()))
 
 
+def test_stop_ids_of_a_hub_id_are_looked_up_there(tmp_path, monkeypatch):
+  from huggingface_hub import errors
+
+  own = text_tokenizer.stop_ids(chat_tokenizer())
+  stops = lambda: text_tokenizer.stop_ids(chat_tokenizer(), 'owner/model')
+  (tmp_path / 'file').write_text('{"eos_token_id": [2, 9]}')
+
+  def asked(*name):
+    assert name == ('owner/model', 'generation_config.json')
+    return tmp_path / 'file'
+
+  monkeypatch.setattr('huggingface_hub.hf_hub_download', asked)
+  assert stops() == [*own, 9]
+
+  def none_there(*name):
+    raise errors.EntryNotFoundError('404')
+
+  monkeypatch.setattr('huggingface_hub.hf_hub_download', none_there)
+  assert stops() == own
+
+
 # ----------------------------------------------------------------- loading
 
 
