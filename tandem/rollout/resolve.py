@@ -66,32 +66,38 @@ def resolve(
   count = inputs.shape[1]
   chex.assert_shape(coins, (inputs.shape[0], count + 1))
   chex.assert_equal_shape([live, room, state.author])
-  drafted = jnp.roll(inputs, -1, 1)  # no draft waits after the last column
+  # All that is looked up is looked up here; the scan is of booleans, which
+  # unrolled are one fused kernel against a dozen launches per position.
+  ends_row = lambda ids: (ids[..., None] == eos[None, None]).any(-1)
+  index = jnp.arange(count)
+  waits = (index[None] + 1 < room[:, None]) & (index[None] + 1 < count)
+  drafted = jnp.roll(inputs, -1, 1)  # none waits after the last column
+  per_model = [
+    (boundary[ids], ends_row(ids), ids == drafted) for ids in (senior, junior)
+  ]
 
   def step(carry, at):
     state, live = carry
-    i, senior, junior, drafted, coin, coin_next = at
-    author = turns_lib.speaker(
-      turns, state, boundary[senior], boundary[junior], coin
+    senior, junior, waits, coin, coin_next = at
+    author = turns_lib.speaker(turns, state, senior[0], junior[0], coin)
+    starts, is_eos, as_drafted = (
+      jnp.where(author, s, j) for s, j in zip(senior, junior)
     )
-    token = jnp.where(author, senior, junior)
-    new = turns_lib.advance(turns, state, author, boundary[token], coin_next)
+    new = turns_lib.advance(turns, state, author, starts, coin_next)
     state = jax.tree.map(lambda a, b: jnp.where(live, a, b), new, state)
-    is_eos = (token[:, None] == eos[None]).any(-1)
-    tested = live & ~is_eos & (i + 1 < room) & (i + 1 < count)
-    passed = tested & (token == drafted)
-    return (state, passed), (token, author, live, is_eos, tested, passed)
+    tested = live & ~is_eos & waits
+    passed = tested & as_drafted
+    return (state, passed), (author, live, live & is_eos, tested, passed)
 
-  at = (jnp.arange(count), senior.T, junior.T, drafted.T)
-  at += (coins[:, :-1].T, coins[:, 1:].T)
-  # Unrolled: a few hundred operations on [N], which fuse, against k launches.
+  at = (*per_model, waits, coins[:, :-1], coins[:, 1:])
+  at = jax.tree.map(jnp.transpose, at)
   (state, _), out = jax.lax.scan(step, (state, live), at, unroll=True)
-  token, author, emit, is_eos, tested, passed = (x.T for x in out)
+  author, emit, ended, tested, passed = (x.T for x in out)
   return Resolved(
-    tokens=token,
+    tokens=jnp.where(author, senior, junior),
     author=author,
     emit=emit,
     turn=state,
-    ended=(emit & is_eos).any(1),
+    ended=ended.any(1),
     counts=Counts(live.astype(jnp.int32), tested.sum(1), passed.sum(1)),
   )

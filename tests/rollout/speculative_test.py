@@ -1,0 +1,273 @@
+"""Drafting changes how often weights are read, and no token or author."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tandem import types
+from tandem.models import decoder
+from tandem.rollout import naive as naive_lib
+from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import speculative as speculative_lib
+from tandem.rollout import turns as turns_lib
+from tests import fakes
+from tests.rollout import lockstep_test
+
+Turns, SCHEDULES = turns_lib.Turns, lockstep_test.SCHEDULES
+PLAIN = sampling_lib.Sampling()
+FILTERED = sampling_lib.Sampling(temperature=0.6, top_k=4, top_p=0.8)
+SMALL, OTHER = (fakes.SMALLER, 0), (fakes.SMALLER, 1)
+FULL = (fakes.TINY, 0)
+CASE = dict(
+  lengths=lockstep_test.ragged(24, 2, 3),
+  group=2,
+  max_tokens=12,
+  senior=SMALL,
+  junior=OTHER,
+  sampling=PLAIN,
+)
+
+
+def counted(turns, *, lengths, group, senior, junior, keys=None, **kwargs):
+  load = lambda m: decoder.decode_params(fakes.params(*m), m[0])
+  return speculative_lib.counted(
+    load(senior),
+    load(junior) if junior else None,
+    fakes.prompts(lengths),
+    fakes.row_keys(len(lengths) * group) if keys is None else keys,
+    jnp.asarray(fakes.BOUNDARY),
+    senior_cfg=senior[0],
+    junior_cfg=junior[0] if junior else None,
+    group=group,
+    eos_ids=(fakes.EOS,),
+    turns=turns,
+    **kwargs,
+  )
+
+
+def gap(row, at, turns, case):
+  """By how much the choice at a position is made, by the definition."""
+  load = lambda m: m and fakes.next_logits(fakes.params(*m), m[0])
+  b, prompts = row // case['group'], fakes.prompts(case['lengths'])
+  keys = fakes.row_keys(len(case['lengths']) * case['group'])
+  return naive_lib.naive(
+    load(case['senior']),
+    load(case['junior']),
+    list(np.asarray(prompts.ids[b, : case['lengths'][b]])),
+    keys[row],
+    fakes.BOUNDARY,
+    max_tokens=at + 1,
+    eos_ids=(fakes.EOS,),
+    turns=turns,
+    sampling=case['sampling'],
+  ).gaps[at]
+
+
+def assert_equal(got, want, turns, case):
+  """All that a Rollout holds; near-ties counted, at most 1 % of rows."""
+  got, want = jax.tree.map(np.asarray, (got, want))
+  assert (got.author is None) == (want.author is None)
+  differs = got.tokens != want.tokens
+  if want.author is not None:
+    differs |= got.author != want.author
+  near_ties = np.flatnonzero(differs.any(1))
+  for row in near_ties:
+    assert gap(row, int(differs[row].argmax()), turns, case) < 1e-4, row
+  print(f'{turns.schedule}: {len(differs)} rows, {len(near_ties)} near-ties')
+  assert len(near_ties) <= len(differs) // 100
+  same = ~differs.any(1)
+  for field in dataclasses.fields(types.Rollout):
+    a, b = getattr(got, field.name), getattr(want, field.name)
+    if b is not None:
+      assert a.dtype == b.dtype and a.shape == b.shape
+      np.testing.assert_allclose(a[same], b[same], atol=2e-5, err_msg=field)
+
+
+@pytest.mark.parametrize(
+  'turns,drafter,k,changes',
+  [
+    (Turns(cap=3), 'junior', 4, {}),
+    (Turns(cap=3), 'lookup', 4, {}),
+    (Turns(schedule='strict_word'), 'senior', 8, {'senior': FULL}),
+    (Turns(cap=2), 'junior', 3, {'sampling': FILTERED}),
+  ],
+  ids=['junior', 'lookup', 'strict_word_senior', 'filtered'],
+)
+def test_equals_lockstep(turns, drafter, k, changes):
+  case = CASE | changes
+  want = lockstep_test.run(turns, **case)
+  got, counts = counted(turns, drafter=drafter, draft_tokens=k, **case)
+  assert_equal(got, want, turns, case)
+  # Worth its time only if drafts are taken, and refused.
+  assert 0 < counts.passed.sum() < counts.tested.sum()
+  assert counts.rounds.sum() < want.lengths.sum()
+
+
+def test_the_case_ends_in_every_way():
+  out = lockstep_test.run(Turns(cap=3), **CASE)
+  finish, author = np.asarray(out.finish), np.asarray(out.author)
+  assert set(finish.tolist()) == {1, 2}
+  last = author[np.arange(24), np.asarray(out.lengths) - 1][finish == 1]
+  assert set(last.tolist()) == {True, False}
+
+
+@pytest.mark.parametrize('name', SCHEDULES)
+@pytest.mark.slow
+def test_equals_lockstep_throughout(name):
+  turns, rows = SCHEDULES[name], 0
+  for sampling, senior in ((PLAIN, FULL), (FILTERED, SMALL)):
+    case = CASE | {'senior': senior, 'sampling': sampling}
+    want = lockstep_test.run(turns, **case)
+    grid = itertools.product(speculative_lib.DRAFTERS, (1, 2, 4, 8, 16))
+    for drafter, k in grid:
+      got, _ = counted(turns, drafter=drafter, draft_tokens=k, **case)
+      assert_equal(got, want, turns, case)
+      rows += len(got.tokens)
+  assert rows >= 500
+
+
+@pytest.mark.parametrize(
+  'drafter,sampling,changes',
+  [
+    ('lookup', sampling_lib.Sampling(temperature=0), {'junior': None}),
+    ('junior', PLAIN, {'solo': True}),
+  ],
+  ids=['greedy_lookup', 'junior'],
+)
+def test_solo_equals_lockstep(drafter, sampling, changes):
+  case = CASE | {'sampling': sampling, 'junior': None}
+  want = lockstep_test.run(Turns(), **case)
+  got, counts = counted(
+    Turns(),
+    drafter=drafter,
+    draft_tokens=4,
+    **CASE | {**changes, 'sampling': sampling},
+  )
+  assert_equal(got, want, Turns(), case)
+  assert got.author is None and got.logp_junior is None
+  assert 0 < counts.passed.sum() < counts.tested.sum()
+
+
+def test_a_drafter_that_is_the_verifier_is_always_right():
+  # The program of the first case, with other weights.
+  case = CASE | {'junior': SMALL}
+  got, counts = counted(Turns(cap=3), drafter='junior', draft_tokens=4, **case)
+  np.testing.assert_array_equal(counts.passed, counts.tested)
+  np.testing.assert_array_equal(counts.rounds, -(-got.lengths // 4))
+  np.testing.assert_allclose(got.logp_senior, got.logp_junior, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+  'shape,model',
+  [
+    ((4, 1, 2), SMALL),
+    pytest.param((8, 1, 1), FULL, marks=pytest.mark.slow),
+    pytest.param((2, 2, 2), FULL, marks=pytest.mark.slow),
+    pytest.param((1, 2, 4), FULL, marks=pytest.mark.slow),
+  ],
+)
+def test_devices_change_nothing(shape, model):
+  from tandem.training import mesh as mesh_lib
+  from tandem.training import sharding
+
+  mesh = mesh_lib.make_mesh(*shape)
+  case = CASE | {'senior': model}
+  want = lockstep_test.run(Turns(cap=3), **case)
+
+  def load(model):
+    params = decoder.decode_params(fakes.params(*model), model[0])
+    table = sharding.shardings_for(params, mesh, sharding.DECODE)
+    return jax.device_put(params, table)
+
+  rows, prompts = mesh_lib.row_sharding(mesh), fakes.prompts(case['lengths'])
+  if len(prompts.lengths) % (shape[0] * shape[1]) == 0:
+    prompts = jax.device_put(prompts, rows)
+  got, _ = speculative_lib.counted(
+    load(model),
+    load(OTHER),
+    prompts,
+    jax.device_put(fakes.row_keys(24), rows),
+    jnp.asarray(fakes.BOUNDARY),
+    senior_cfg=model[0],
+    junior_cfg=OTHER[0],
+    group=2,
+    max_tokens=12,
+    eos_ids=(fakes.EOS,),
+    turns=Turns(cap=3),
+    sampling=PLAIN,
+    draft_tokens=3,
+  )
+  assert_equal(got, want, Turns(cap=3), case)
+
+
+def test_the_law_is_the_mixture():
+  """Chi-square of all responses of up to three tokens over five ids."""
+  cfg = dataclasses.replace(fakes.SMALLER, vocab=5)
+  models = [fakes.params(cfg, seed) for seed in (0, 1)]
+  turns, rows, limit = Turns(cap=2, p=0.3), 8000, 3
+  boundary, prompt = np.array([0, 0, 1, 0, 1], bool), [3, 0]
+  out, counts = speculative_lib.counted(
+    *(decoder.decode_params(tree, cfg) for tree in models),
+    types.Context(ids=jnp.asarray([prompt]), lengths=jnp.asarray([2])),
+    fakes.row_keys(rows, seed=5),
+    jnp.asarray(boundary),
+    senior_cfg=cfg,
+    junior_cfg=cfg,
+    group=rows,
+    max_tokens=limit,
+    eos_ids=(fakes.EOS,),
+    turns=turns,
+    sampling=PLAIN,
+    draft_tokens=2,
+  )
+  assert 0 < counts.passed.sum() < counts.tested.sum()
+
+  laws = [fakes.next_logits(tree, cfg, size=8) for tree in models]
+  expected = {}
+
+  def grow(response, senior, since, chance):
+    """Adds up the chance of every way to write every response."""
+    if len(response) == limit or fakes.EOS in response[-1:]:
+      expected[response] = expected.get(response, 0) + chance
+      return
+    logits = laws[0 if senior else 1](prompt + list(response)).astype(float)
+    law = np.exp(logits - logits.max())
+    for token, probability in enumerate(law / law.sum()):
+      each = chance * probability
+      if boundary[token] or since + 1 >= turns.cap:
+        grow(response + (token,), True, 0, each * turns.p)
+        grow(response + (token,), False, 0, each * (1 - turns.p))
+      else:
+        grow(response + (token,), senior, since + 1, each)
+
+  grow((), True, 0, turns.p)
+  grow((), False, 0, 1 - turns.p)
+  seen = dict.fromkeys(expected, 0)
+  for tokens, length in zip(np.asarray(out.tokens), np.asarray(out.lengths)):
+    seen[tuple(tokens[:length].tolist())] += 1
+  found, wanted = np.array([(seen[r], rows * c) for r, c in expected.items()]).T
+  rare = wanted < 5  # these make one cell
+  pool = lambda x: np.append(x[~rare], x[rare].sum())
+  found, wanted = pool(found), pool(wanted)
+  np.testing.assert_allclose(wanted.sum(), rows)
+  statistic = ((found - wanted) ** 2 / wanted).sum()
+  freedom = len(wanted) - 1
+  # Mean `freedom`, variance twice that; 3 deviations.
+  assert statistic < freedom + 3 * (2 * freedom) ** 0.5, (statistic, freedom)
+
+
+def test_bad_input_is_named():
+  case = CASE | {'draft_tokens': 2}
+  for changes, message in (
+    ({'drafter': 'teacher'}, "drafter='teacher' is unknown; one of junior"),
+    ({'draft_tokens': 0}, 'draft_tokens=0 must be at least 1'),
+    ({'junior': None}, "drafter='junior' needs two models"),
+    ({'solo': True, 'drafter': 'senior'}, 'cannot draft for itself'),
+    ({'keys': fakes.row_keys(5)}, 'but 5 row keys'),
+  ):
+    with pytest.raises(ValueError, match=message):
+      counted(Turns(), **case | changes)
