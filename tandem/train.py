@@ -137,10 +137,13 @@ def run(config, workdir) -> dict[str, Any]:
     def evaluated(step: int) -> dict[str, float]:
       began, out = time.monotonic(), {}
       senior = parts.speaker(state.params)
+      # The junior is frozen: measured once, unless a resumed run asks otherwise.
+      how = ('problems', 'samples', 'temperature', 'top_k', 'top_p')
+      asked = {field: config.eval[field] for field in how}
       for model in config.eval.models:
         name = f'eval/pass_at_1/{model}'
-        if model == 'junior' and name in host['junior']:
-          out[name] = host['junior'][name]  # frozen: measured once
+        if model == 'junior' and host['junior'].get('asked') == asked:
+          out[name] = host['junior']['value']
           continue
         result = evaluate.run_model(
           model,
@@ -157,7 +160,7 @@ def run(config, workdir) -> dict[str, Any]:
         out[name] = result.pass_at(1).value
         log.write(step, result.rows, suffix=f'eval_{model}')
         if model == 'junior':
-          host['junior'] = {name: out[name]}
+          host['junior'] = {'asked': asked, 'value': out[name]}
       out['eval/problems'] = len(parts.eval_prompts)
       out['time/eval'] = time.monotonic() - began
       return out

@@ -168,11 +168,15 @@ def assert_close(one, other):
 
 def test_goes_on_with_other_devices(whole, cache, tmp_path):
   workdir = copy_at(whole, 3, tmp_path / 'four')
-  values = {**SIX, 'num_steps': 4, 'eval.every_steps': 0}
+  # Evaluated otherwise, too: what the junior had scored is not that any more.
+  other = {'eval.every_steps': 4, 'eval.models': ['junior'], 'eval.samples': 6}
+  values = {**SIX, **other, 'num_steps': 4}
   status, output = small_run.run(workdir, cache, values, devices=4)
   assert status == 0 and 'resumed from step 3' in output, output
   assert small_run.metrics(workdir)[-1]['step'] == 4
   assert_close(gradient(workdir, 4), gradient(whole, 4))
+  again = workdir / 'rollouts' / 'step_000004_eval_junior.jsonl'
+  assert len(rollout_log.read_rows(again)) == 2 * 6
 
 
 def test_two_processes_equal_one(whole, cache, tmp_path):
