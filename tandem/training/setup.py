@@ -119,8 +119,9 @@ def setup(
   collector = collect_lib.Collector(
     tokenizer=text.tokenizer,
     eos_ids=text.eos_ids,
+    # Either may write alone, and embeddings are padded to sizes of their own.
     boundary=build.boundary(
-      config, text.tokenizer, min(cfg.vocab, junior_cfg.vocab)
+      config, text.tokenizer, max(cfg.vocab, junior_cfg.vocab)
     ),
     turns=build.turns(config),
     verifier=verifier,
