@@ -19,7 +19,7 @@ ROWS = (
   ('tandem.models',),
   ('tandem.rollout', 'tandem.losses'),
   ('tandem.training', 'tandem.analysis'),
-  ('tandem.train', 'tandem.evaluate', 'tandem.generate'),
+  ('tandem.train', 'tandem.evaluate', 'tandem.generate', 'tandem.benchmark'),
   ('launch',),
 )
 SAME_ROW = {

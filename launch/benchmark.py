@@ -1,0 +1,61 @@
+r"""Measures: python -m launch.benchmark --suite=decode|logprob|update|grader.
+
+One JSON object per line on stdout: name, value (the median), unit, low and high
+over the repeats, and what else the suite tells. Programs take turns, so that
+ratios hold on a machine that is not quiet; absolute numbers ask for a quiet one.
+"""
+
+import importlib
+import json
+
+from absl import flags
+
+from launch import command
+
+SUITES = ('decode', 'logprob', 'update', 'grader')
+
+_SUITE = flags.DEFINE_enum('suite', None, SUITES, 'What is measured.')
+_QUICK = flags.DEFINE_bool('quick', False, 'Toy sizes: a trial, no number.')
+_REPEATS = flags.DEFINE_integer(
+  'repeats',
+  None,
+  'Timed runs of each program; 5, or 1 if quick.',
+  lower_bound=1,
+)
+_BATCHES = flags.DEFINE_list(
+  'batches', None, 'Rows at once, of suite decode; 1,4,16,32, or 1,2 if quick.'
+)
+_AGREEMENTS = flags.DEFINE_list(
+  'agreements', None, 'Overlaps of the pair, of suite decode, as 0.97,1,0.9.'
+)
+
+
+def _numbers(flag, kind):
+  try:
+    return [kind(text) for text in flag.value]
+  except ValueError as error:
+    raise ValueError(
+      f'--{flag.name}={",".join(flag.value)}: each must be a number.'
+    ) from error
+
+
+def main():
+  quick, options = _QUICK.value, {}
+  for flag, kind, trial in (
+    (_BATCHES, int, [1, 2]),
+    (_AGREEMENTS, float, [0.97, 1.0]),
+  ):
+    if flag.value and _SUITE.value != 'decode':
+      raise ValueError(f'--{flag.name} is read by --suite=decode only.')
+    if flag.value:
+      options[flag.name] = _numbers(flag, kind)
+    elif quick and _SUITE.value == 'decode':
+      options[flag.name] = trial
+  suite = importlib.import_module(f'tandem.benchmark.{_SUITE.value}')
+  repeats = _REPEATS.value or (1 if quick else 5)
+  for line in suite.run(quick=quick, repeats=repeats, **options):
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == '__main__':
+  command.run(main, 'suite')

@@ -1,0 +1,1 @@
+"""What `launch.benchmark` measures; one suite a file."""

@@ -1,0 +1,153 @@
+"""Seconds of an update, of a whole step, and of the credit of each loss.
+
+`update/{solo,tandem}` turn one step batch into new weights; `step/{solo,tandem}`
+decode it first and score it: the whole step but for the grader.
+"""
+
+from collections.abc import Iterator
+import functools
+import statistics
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem import losses
+from tandem import types
+from tandem.benchmark import models
+from tandem.benchmark import timing
+from tandem.models import decoder
+from tandem.rollout import lockstep
+from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import speculative
+from tandem.rollout import turns as turns_lib
+from tandem.training import optimizer
+from tandem.training import step as step_lib
+
+MODES = {'solo': 'grpo', 'tandem': 'tandem'}
+SCORES = ('old', 'reference', 'junior', 'teacher', 'privileged')
+GROUP = 4
+
+
+def run(*, quick: bool = False, repeats: int = 5) -> Iterator[dict[str, Any]]:
+  """Yields one line per measurement, at the sizes of SmolLM2-135M."""
+  cfg = models.config(quick)
+  prompt, response = (3, 8) if quick else (32, 64)
+  rows = 2 * GROUP
+  ids = jax.random.randint(jax.random.key(2), (2, prompt), 0, cfg.vocab)
+  prompts = types.Context(ids=ids, lengths=jnp.full(2, prompt))
+  context = jax.tree.map(lambda x: jnp.repeat(x, GROUP, 0), prompts)
+  params = decoder.init_params(jax.random.key(0), cfg)
+  senior = decoder.decode_params(params, cfg)
+  junior, overlap = models.perturbed(cfg, params, 0.97)
+  junior = decoder.decode_params(junior, cfg)
+  tx = optimizer.make_optimizer(1e-6)
+  row = jnp.arange(rows)
+  common = dict(
+    prompts=prompts,
+    row_keys=jax.vmap(lambda i: jax.random.fold_in(jax.random.key(3), i))(row),
+    boundary=jnp.asarray(np.random.default_rng(0).random(cfg.vocab) < 0.5),
+    senior_cfg=cfg,
+    group=GROUP,
+    max_tokens=response,
+    eos_ids=(),
+    turns=turns_lib.Turns(),
+    sampling=sampling_lib.Sampling(),
+  )
+  decode = {
+    'solo': functools.partial(lockstep.lockstep, senior, None, **common),
+    'tandem': functools.partial(
+      speculative.speculative,
+      senior,
+      junior,
+      **common,
+      junior_cfg=cfg,
+      draft_tokens=4 if quick else 8,
+    ),
+  }
+  score = step_lib.make_score(cfg, step_lib.Forward())
+  updates = {}
+  for mode, name in MODES.items():
+    loss_cfg = losses.make_config(name)
+    updates[mode] = jax.jit(
+      step_lib.make_update(
+        model_cfg=cfg,
+        variant=losses.get(name),
+        loss_cfg=loss_cfg,
+        tx=tx,
+        forward=step_lib.Forward(),
+      )
+    )
+  state = types.TrainState(
+    params=params,
+    opt_state=tx.init(params),
+    loss_state={},
+    skipped=jnp.zeros((), jnp.int32),
+  )
+
+  def batch(mode):
+    """The step batch of a fresh rollout, `old` scored."""
+    out = decode[mode]()
+    return _step_batch(out, context, score(params, context, out.tokens))
+
+  batches = {mode: batch(mode) for mode in MODES}
+  programs = {}
+  for mode in MODES:
+    update = updates[mode]
+    programs[f'update/{mode}'] = functools.partial(update, state, batches[mode])
+    programs[f'step/{mode}'] = lambda m=mode, f=update: f(state, batch(m))
+  seconds = timing.interleaved(programs, repeats)
+  median = {name: statistics.median(x) for name, x in seconds.items()}
+  for name, times in seconds.items():
+    solo = median[name.split('/')[0] + '/solo']
+    yield timing.line(
+      name,
+      times,
+      's',
+      rows=rows,
+      response=response,
+      overlap=overlap,
+      of_solo=median[name] / solo,
+    )
+
+  credits = {}
+  for name, variant in losses.LOSSES.items():
+    loss_cfg = losses.make_config(name)
+    batch_ = batches['tandem']
+    batch_ = batch_.replace(
+      scores={
+        key: value
+        for key, value in batch_.scores.items()
+        if key in ('rollout', 'rollout_junior', *variant.scorings(loss_cfg))
+      }
+    )
+    credit = jax.jit(functools.partial(variant.credit, cfg=loss_cfg))
+    credits[name] = functools.partial(
+      credit, batch_, variant.init_state(loss_cfg)
+    )
+  for name, times in timing.interleaved(credits, repeats).items():
+    share = statistics.median(times) / median['update/tandem']
+    yield timing.line(f'update/credit/{name}', times, 'ms', of_update=share)
+
+
+def _step_batch(out: types.Rollout, context, old) -> types.StepBatch:
+  """A rollout as a step batch; rewards alternate, other scores are `old`."""
+  n, width = out.tokens.shape
+  row = jnp.arange(n)
+  scores = dict.fromkeys(SCORES, old) | {'rollout': out.logp_senior}
+  if out.author is not None:
+    scores['rollout_junior'] = out.logp_junior
+  return types.StepBatch(
+    tokens=out.tokens,
+    valid=jnp.arange(width)[None] < out.lengths[:, None],
+    author=out.author,
+    rewards=(row % 2).astype(jnp.float32),
+    group_id=row // GROUP,
+    episode_id=row,
+    turn=jnp.zeros(n, jnp.int32),
+    truncated=out.finish == types.FINISH.index('length'),
+    contexts=dict.fromkeys(('policy', 'teacher', 'privileged'), context),
+    scores=scores,
+    group=GROUP,
+  )

@@ -1,0 +1,53 @@
+"""How far to draft: the k that gives the most tokens for its time.
+
+On the host, between rollouts, from what the last ones measured. Which k is
+taken changes no token (near-ties aside), so it may depend on the clock.
+"""
+
+from collections.abc import Mapping
+import math
+
+
+def expected_tokens(acceptance: float, k: int) -> float:
+  """Mean tokens of a round in which each draft stands with that chance.
+
+    1 + a + ... + a^(k-1) = (1 - a^k) / (1 - a)
+
+  Args:
+    acceptance: a, the chance that decoding goes on past a drafted token: where
+      the drafter holds the turn always, elsewhere if the verifier agrees.
+    k: positions of a round.
+
+  Source: arXiv 2211.17192, equation 1, with no bonus token.
+  """
+  if not 0 <= acceptance <= 1:
+    raise ValueError(
+      f'acceptance={acceptance} is a share; it must be from 0 to 1.'
+    )
+  return math.fsum(acceptance**i for i in range(k))
+
+
+def choose_k(acceptance: float, costs: Mapping[int, float]) -> int:
+  """The k of `costs` with the most expected tokens per second.
+
+  Args:
+    acceptance: passed.sum() / tested.sum() of recent Counts.
+    costs: measured seconds of a round by k; k=1 is lockstep.
+
+  Returns:
+    A key of `costs`; the smallest of equals.
+
+  Raises:
+    ValueError: no costs, a k below 1, or a cost that is not above zero.
+  """
+  if not costs:
+    raise ValueError('costs is empty; measure a round of at least one k.')
+  for k, seconds in costs.items():
+    if k < 1 or not seconds > 0:
+      raise ValueError(
+        f'costs[{k}]={seconds}: k must be at least 1 and its cost above 0 '
+        'seconds.'
+      )
+  return max(
+    sorted(costs), key=lambda k: expected_tokens(acceptance, k) / costs[k]
+  )

@@ -1,0 +1,43 @@
+"""The controller's arithmetic."""
+
+import pytest
+
+from tandem.rollout import draft_length
+
+
+def test_expected_tokens():
+  assert draft_length.expected_tokens(0.5, 3) == 1 + 0.5 + 0.25
+  assert draft_length.expected_tokens(0.0, 8) == 1
+  assert draft_length.expected_tokens(1.0, 8) == 8
+
+
+@pytest.mark.parametrize(
+  'acceptance,costs,k',
+  [
+    # A pass costs 1 whatever it reads: k drafts and one check.
+    (0.97, {1: 2, 4: 5, 8: 9, 16: 17}, 8),  # 3.82/5, 7.21/9, 12.85/17
+    (0.5, {1: 2, 4: 5, 8: 9}, 1),  # 1/2, 1.875/5, 1.992/9
+    (1.0, {4: 5, 16: 17}, 16),
+    (0.9, {1: 2, 4: 8}, 1),  # where operations bind, a check is not one pass
+    (0.9, {4: 5}, 4),
+    (1.0, {1: 1, 2: 2}, 1),  # equals
+    (0.0, {2: 1, 8: 1}, 2),
+  ],
+)
+def test_choose_k(acceptance, costs, k):
+  assert draft_length.choose_k(acceptance, costs) == k
+
+
+@pytest.mark.parametrize(
+  'acceptance,costs,message',
+  [
+    (0.5, {}, 'costs is empty'),
+    (0.5, {0: 1.0}, r'costs\[0\]=1.0'),
+    (0.5, {4: 0.0}, r'costs\[4\]=0.0'),
+    (0.5, {4: float('nan')}, r'costs\[4\]=nan'),
+    (1.5, {4: 1.0}, 'acceptance=1.5'),
+  ],
+)
+def test_bad_input_is_named(acceptance, costs, message):
+  with pytest.raises(ValueError, match=message):
+    draft_length.choose_k(acceptance, costs)
