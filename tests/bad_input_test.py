@@ -92,6 +92,7 @@ def checkpoint(directory, tokenizer, **fields):
       {'rollout.mode': 'solo', 'loss.variant': 'tandem'},
       ("rollout.mode='solo'", 'no authors', "loss.variant='grpo'"),
     ),
+    # Case 15.
     ({'rollout.top_p': 0.9}, ('top_p=0.9', 'full law', 'top_p=1')),
     ({'rollout.top_k': 5}, ('top_k=5', 'full law', 'top_k=0')),
     ({'rollout.group': 0}, ('rollout.group=0', 'at least 1')),

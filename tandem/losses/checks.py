@@ -66,20 +66,6 @@ def solo(name: str, mode: str, group: int, least: int = 1) -> None:
     )
 
 
-def sampling_law(top_p: float, top_k: int | None) -> None:
-  """Raises ValueError where training would sample from a truncated law.
-
-  Log-probs are scored under the full tempered softmax; tokens drawn from less
-  than it have other probabilities, and every ratio would be wrong.
-  """
-  if top_p != 1 or (top_k is not None and top_k > 0):
-    raise ValueError(
-      f'top_p={top_p}, top_k={top_k} in training rollouts: losses score tokens '
-      'under the full law, so ratios would be off wherever mass was cut; set '
-      'top_p=1 and top_k=-1 (evaluation may truncate freely)'
-    )
-
-
 def score(batch: types.StepBatch, name: str) -> jax.Array:
   """batch.scores[name], [N, T]; a missing one is named, never replaced."""
   if name not in batch.scores:

@@ -230,6 +230,6 @@ def _start_wandb(workdir, settings: Mapping):
   except ImportError as error:
     raise ValueError(
       'W&B was asked for and is not installed; pip install '
-      "'tandem-rl[wandb]', or set wandb to None."
+      "'tandem-rl[wandb]', or set log.wandb_project=''."
     ) from error
   return wandb.init(dir=str(workdir), **settings)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tandem import losses
 from tandem import types
 from tandem.losses import variant as variant_lib
 from tandem.models import scoring
@@ -155,13 +156,9 @@ def gradients(
   """
   names = variant.stats(loss_cfg)
   parts = _micro_count(tokens.shape[0], forward.micro_rows)
-  # Counts do not read the statistics, so zeros will do, and the sums that come
-  # with them are dead code.
-  zeros = {name: jnp.zeros(tokens.shape, jnp.float32) for name in names}
-  counts = {
-    term: count
-    for term, (_, count) in variant.objective(zeros, credit, loss_cfg).items()
-  }
+  counts = losses.update_counts(
+    variant.objective, credit, loss_cfg, dict.fromkeys(names, tokens.shape)
+  )
 
   def loss(params, rows):
     credit_rows, context, tokens, theirs = rows
