@@ -244,6 +244,11 @@ def base() -> ConfigDict:
   rollout.first = 'coin'  # author of the first token: coin, senior, junior
   rollout.chunk = 16  # of schedule `chunk`
   rollout.step_mode = 'strict'  # of schedule `step`; or stochastic
+  # speculative: a drafter writes draft_tokens alone, one pass of the other
+  # model checks them; tokens and authors are lockstep's.
+  rollout.decoder = 'lockstep'
+  rollout.draft_tokens = 8  # k
+  rollout.drafter = 'junior'  # senior; lookup: repeats the row's own text
 
   config.reward = ConfigDict()
   config.reward.mode = 'strict'  # trl_release, roll, tolerant

@@ -118,6 +118,33 @@ def test_the_run_teaches(whole):
   assert len({row['prompt_id'] for row in rows}) == 12
 
 
+def test_speculative_decoding_changes_nothing(whole, cache, tmp_path):
+  values = {'rollout.decoder': 'speculative', 'rollout.draft_tokens': 3}
+  status, output = small_run.run(tmp_path, cache, SIX | values, devices=2)
+  assert status == 0, output
+  read = lambda path: {
+    file.name: rollout_log.read_rows(file)
+    for file in (path / 'rollouts').iterdir()
+  }
+  mine, theirs = read(tmp_path), read(whole)
+  assert mine.keys() == theirs.keys()
+  for name, rows in mine.items():
+    for row, other in zip(rows, theirs[name], strict=True):
+      for key in ('ids', 'author', 'finish', 'verdict'):
+        assert row[key] == other[key], (name, key)
+  # The record's last bits are another program's; nothing else is.
+  lines = zip(
+    small_run.metrics(tmp_path), small_run.metrics(whole), strict=True
+  )
+  for line, other in lines:
+    assert line.keys() == other.keys()
+    for name, value in line.items():
+      if name.startswith('mismatch/'):
+        assert value < 1e-5
+      else:
+        assert value == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
+
+
 def test_evaluation_of_a_run_is_the_run_s_own(whole, cache, tmp_path):
   workdir = tmp_path / 'run'
   shutil.copytree(whole, workdir)

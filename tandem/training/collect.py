@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import time
 from typing import Any
 
@@ -16,11 +17,14 @@ from tandem.rewards import REASONS
 from tandem.rewards import verifier as verifier_lib
 from tandem.rollout import lockstep
 from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import speculative
 from tandem.rollout import turns as turns_lib
 from tandem.text import tokenizer as tokenizer_lib
 from tandem.training import keys
 from tandem.training import mesh as mesh_lib
 from tandem.training import rollout_log
+
+DECODERS = ('lockstep', 'speculative')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +72,10 @@ class Collector:
     mesh: rows are spread over it.
     seed: of the run.
     max_response: T.
+    decoder: one of DECODERS; which one changes no token.
+    draft_tokens: k of speculative decoding.
+    drafter: who drafts then. Where a model is to draft and one writes alone, as
+      in the evaluation of either, there is nobody to, and lockstep decodes.
   """
 
   tokenizer: Any
@@ -78,6 +86,9 @@ class Collector:
   mesh: jax.sharding.Mesh
   seed: int
   max_response: int
+  decoder: str = 'lockstep'
+  draft_tokens: int = 8
+  drafter: str = 'junior'
 
   def __call__(
     self,
@@ -122,7 +133,15 @@ class Collector:
     split = count % mesh_lib.row_shards(self.mesh) == 0
     place = mesh_lib.put_rows if split else mesh_lib.put_replicated
     context = place(self.mesh, types.Context(ids=ids, lengths=lengths))
-    out = lockstep.lockstep(
+    decode = lockstep.lockstep
+    drafts = junior is not None or self.drafter == 'lookup'
+    if self.decoder == 'speculative' and drafts:
+      decode = functools.partial(
+        speculative.speculative,
+        draft_tokens=self.draft_tokens,
+        drafter=self.drafter,
+      )
+    out = decode(
       senior.params,
       junior.params if junior else None,
       context,

@@ -1,6 +1,8 @@
 """Which numbers of a config are refused, before there is a device or a file."""
 
 from tandem.models import decoder
+from tandem.rollout import speculative
+from tandem.training import collect
 from tandem.training import mesh as mesh_lib
 
 DTYPES = ('float32', 'bfloat16')
@@ -12,6 +14,7 @@ _LEAST = {
   'rollout.max_prompt': 1,
   'rollout.max_response': 1,
   'rollout.prompt_bucket': 0,
+  'rollout.draft_tokens': 1,
   'learner.epochs': 1,
   'learner.mini_prompts': 0,
   'learner.micro_rows': 0,
@@ -37,6 +40,8 @@ _NAMED = {
   'model.dtype': DTYPES,
   'model.remat': decoder.REMAT,
   'rollout.dtype': DTYPES,
+  'rollout.decoder': collect.DECODERS,
+  'rollout.drafter': speculative.DRAFTERS,
   'optimizer.mu_dtype': DTYPES,
 }
 
@@ -63,8 +68,19 @@ def check(config) -> None:
       raise ValueError(f'{name}={value!r} is not one of {", ".join(legal)}.')
   if not 0 <= config.seed < 2**32:
     raise ValueError(f'seed={config.seed} must be in [0, 2**32).')
+  _check_drafter(config.rollout)
   _check_heads(config.model)
   _check_rows(config.rollout, config.learner)
+
+
+def _check_drafter(rollout) -> None:
+  alone = rollout.mode == 'solo' and rollout.drafter != 'lookup'
+  if rollout.decoder == 'speculative' and alone:
+    raise ValueError(
+      f'rollout.drafter={rollout.drafter!r} with rollout.mode=solo: there is no '
+      'second model in the rollout to draft or to check; set '
+      'rollout.drafter=lookup, or rollout.decoder=lockstep.'
+    )
 
 
 def _check_heads(model) -> None:

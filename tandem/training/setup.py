@@ -128,6 +128,9 @@ def setup(
     mesh=mesh,
     seed=config.seed,
     max_response=config.rollout.max_response,
+    decoder=config.rollout.decoder,
+    draft_tokens=config.rollout.draft_tokens,
+    drafter=config.rollout.drafter,
   )
   initial = models.initial_params(config, config.model.source, cfg, mesh)
   models.describe(cfg, initial)
