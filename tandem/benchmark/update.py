@@ -1,7 +1,10 @@
 """Seconds of an update, of a whole step, and of the credit of each loss.
 
 `update/{solo,tandem}` turn one step batch into new weights; `step/{solo,tandem}`
-decode it first and score it: the whole step but for the grader.
+decode it first and score it: the whole step but for the grader. Each loss's
+credit, `update/credit/<name>`, is told as a share of GRPO's whole step
+(`step/solo`); so is `update/scoring`, one frozen scoring of the batch, of which a
+loss asks for as many as its line lists.
 """
 
 from collections.abc import Iterator
@@ -97,8 +100,14 @@ def run(*, quick: bool = False, repeats: int = 5) -> Iterator[dict[str, Any]]:
     update = updates[mode]
     programs[f'update/{mode}'] = functools.partial(update, state, batches[mode])
     programs[f'step/{mode}'] = lambda m=mode, f=update: f(state, batch(m))
+  tokens = batches['solo'].tokens
+  programs['update/scoring'] = functools.partial(score, params, context, tokens)
   seconds = timing.interleaved(programs, repeats)
   median = {name: statistics.median(x) for name, x in seconds.items()}
+  step = median['step/solo']
+  times = seconds.pop('update/scoring')
+  share = median['update/scoring'] / step
+  yield timing.line('update/scoring', times, 's', of_grpo_step=share)
   for name, times in seconds.items():
     solo = median[name.split('/')[0] + '/solo']
     yield timing.line(
@@ -127,8 +136,14 @@ def run(*, quick: bool = False, repeats: int = 5) -> Iterator[dict[str, Any]]:
       credit, batch_, variant.init_state(loss_cfg)
     )
   for name, times in timing.interleaved(credits, repeats).items():
-    share = statistics.median(times) / median['update/tandem']
-    yield timing.line(f'update/credit/{name}', times, 'ms', of_update=share)
+    variant = losses.get(name)
+    yield timing.line(
+      f'update/credit/{name}',
+      times,
+      'ms',
+      of_grpo_step=statistics.median(times) / step,
+      scorings=variant.scorings(losses.make_config(name)),
+    )
 
 
 def _step_batch(out: types.Rollout, context, old) -> types.StepBatch:

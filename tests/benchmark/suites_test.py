@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from tandem import losses
 from tandem.benchmark import timing
 
 NAMES = {
@@ -25,9 +26,8 @@ NAMES = {
       for part in ('update', 'step')
       for mode in ('solo', 'tandem')
     ),
-    *(
-      f'update/credit/{name}' for name in ('grpo', 'tandem', 'gr_opd', 'craft')
-    ),
+    'update/scoring',
+    *(f'update/credit/{name}' for name in losses.LOSSES),
   },
   'grader': {'grader/items_per_second'},
 }
@@ -44,6 +44,13 @@ def test_quick(suite):
     json.dumps(line)
     assert 0 < line['low'] <= line['value'] <= line['high'] < math.inf
     assert line['unit'] in ('tokens/s', 's', 'ms', 'items/s')
+  if suite == 'update':
+    step = by_name['step/solo']['value']
+    for name in ('gr_opd', 'sdar', 'craft'):
+      line = by_name[f'update/credit/{name}']
+      share = line['value'] / 1e3 / step
+      assert line['of_grpo_step'] == pytest.approx(share)
+    assert by_name['update/credit/gr_opd']['scorings'] == ('old', 'teacher')
   if suite == 'decode':
     drafted = by_name['decode/speculative_k4/b2']
     assert drafted['rows_equal_to_lockstep'] == 2
