@@ -2,9 +2,10 @@
 
   python -m launch.convert --source=PATH_OR_ID --target=DIR
 
-The source is a directory of safetensors, a .gguf file (needs the extra
-`gguf`), a hub id or a preset's name. The target, which must be empty, is read
-by transformers and by every command here.
+The source is the workdir of a run (its newest checkpoint, or --step), a
+directory of safetensors, a .gguf file (needs the extra `gguf`), a hub id or a
+preset's name. The target, which must be empty, is read by transformers and by
+every command here.
 """
 
 import os
@@ -21,9 +22,13 @@ from absl import logging
 
 from tandem.models import weights
 from tandem.text import tokenizer as tokenizer_lib
+from tandem.training import export
 
 _SOURCE = flags.DEFINE_string(
-  'source', None, 'Directory, .gguf file, hub id or preset.', required=True
+  'source', None, 'Run, directory, .gguf file, hub id or preset.', required=True
+)
+_STEP = flags.DEFINE_integer(
+  'step', None, 'Of a run: a saved step; the newest if unset.'
 )
 _TARGET = flags.DEFINE_string(
   'target', None, 'New or empty directory.', required=True
@@ -31,6 +36,20 @@ _TARGET = flags.DEFINE_string(
 _DTYPE = flags.DEFINE_enum(
   'dtype', 'bfloat16', weights.DTYPES, 'Of the weights in the target.'
 )
+
+
+def read():
+  """(params, their config, the tokenizer) of --source."""
+  if export.is_run(_SOURCE.value):
+    return export.trained(_SOURCE.value, _STEP.value)
+  if _STEP.value is not None:
+    raise ValueError('--step belongs to the workdir of a run; leave it out.')
+  source = weights.resolve(_SOURCE.value)
+  cfg = weights.load_config(source)
+  # A directory's tokenizer files are copied as they are; a GGUF has none.
+  tokenizer = source if source.is_dir() else tokenizer_lib.load(source)
+  params = weights.load_params(source, cfg, dtype=_DTYPE.value, progress=True)
+  return params, cfg, tokenizer
 
 
 def main(argv):
@@ -44,20 +63,15 @@ def main(argv):
     )
   start = time.time()
   try:
-    source = weights.resolve(_SOURCE.value)
-    cfg = weights.load_config(source)
-    # A directory's tokenizer files are copied as they are; a GGUF has none.
-    tokenizer = source if source.is_dir() else tokenizer_lib.load(source)
-    logging.info('reading %s: %s', source, cfg)
-    params = weights.load_params(source, cfg, dtype=_DTYPE.value, progress=True)
-    logging.info('writing %s', target)
+    params, cfg, tokenizer = read()
+    logging.info('writing %s: %s', target, cfg)
     weights.save_params(
       target, params, cfg, tokenizer, _DTYPE.value, progress=True
     )
   except (ValueError, ImportError) as error:
     sys.exit(str(error))
   if not (target / 'tokenizer.json').exists():
-    logging.warning('%s has no tokenizer.json, so the target has none', source)
+    logging.warning('the source has no tokenizer.json, so the target has none')
   logging.info('done in %.0f s', time.time() - start)
 
 

@@ -176,6 +176,30 @@ def setup(
   )
 
 
+def state_maker(config, params: Any, mesh):
+  """(params -> TrainState, its shapes with their shardings).
+
+  Args:
+    config: of the run.
+    params: float32, layers stacked; shapes are enough.
+    mesh: of the run.
+  """
+  variant, loss_cfg = build.loss(config)
+  tx = build.tx(config)
+
+  def make(params):
+    return types.TrainState(
+      params=params,
+      opt_state=tx.init(params),
+      loss_state=variant.init_state(loss_cfg),
+      skipped=jnp.zeros((), jnp.int32),
+    )
+
+  shapes = jax.eval_shape(make, params)
+  shardings = sharding.shardings_for(shapes, mesh)
+  return make, sharding.with_shardings(shapes, shardings)
+
+
 def take_state(
   parts: Parts, checkpoints: checkpoint_lib.Checkpoints, config, step=None
 ) -> tuple[types.TrainState, dict | None, int]:
@@ -193,23 +217,11 @@ def take_state(
   Returns:
     The state, the host's state (None where nothing was restored), steps done.
   """
-  variant, loss_cfg = build.loss(config)
-  tx = build.tx(config)
-
-  def make(params):
-    return types.TrainState(
-      params=params,
-      opt_state=tx.init(params),
-      loss_state=variant.init_state(loss_cfg),
-      skipped=jnp.zeros((), jnp.int32),
-    )
-
-  shapes = jax.eval_shape(make, parts.initial)
-  shardings = sharding.shardings_for(shapes, parts.mesh)
-  abstract = sharding.with_shardings(shapes, shardings)
+  make, abstract = state_maker(config, parts.initial, parts.mesh)
   if step is not None:
     return *checkpoints.restore(step, abstract), step
   if found := checkpoints.restore_latest(abstract):
     return found
+  shardings = jax.tree.map(lambda x: x.sharding, abstract)
   make = jax.jit(make, out_shardings=shardings, donate_argnums=0)
   return make(parts.initial), None, 0
