@@ -32,7 +32,8 @@ def make_state(scale=1.0):
   return types.TrainState(
     params=params,
     opt_state=tx.init(params),
-    loss_state={},
+    # A controller's, as CRAFT has it.
+    loss_state={'rho': jnp.float32(0.25 * scale), 'steps': jnp.int32(scale)},
     skipped=jnp.int32(scale),
   )
 
