@@ -1,6 +1,7 @@
 """Small stand-ins shared by tests: models, prompts, keys."""
 
 import functools
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +37,39 @@ SMALLER = types.ModelConfig(
 BOUNDARY = np.arange(VOCAB) % 3 == 2
 
 
+@functools.cache
+def _weights(cfg, seed):
+  """Numpy draws of init_params' own spread: nothing to compile.
+
+  Norm gains and biases are random too, so that none can be left out unseen.
+  """
+  shapes = jax.eval_shape(lambda: decoder.init_params(jax.random.key(0), cfg))
+
+  def draw(path, leaf):
+    name, shape = path[-1].key, leaf.shape
+    words = jax.tree_util.keystr(path).encode()
+    x = np.random.default_rng((seed, zlib.crc32(words))).normal(size=shape)
+    if name.endswith('norm'):
+      x = 1 + 0.2 * x
+    elif name in ('embed', 'head'):
+      x = x * cfg.dim**-0.5
+    elif name in ('o', 'down'):  # smaller, as ends of residual branches
+      x = x * (2 * cfg.num_layers * np.prod(shape[1:-1])) ** -0.5
+    elif name.endswith('bias'):
+      x = 0.2 * x
+    else:
+      x = x * shape[1] ** -0.5
+    return x.astype(np.float32)
+
+  return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
 def params(cfg=TINY, seed=0, sharpness=2.0):
   """Random weights whose next-token laws are neither flat nor certain."""
-  tree = decoder.init_params(jax.random.key(seed), cfg)
+  tree = dict(_weights(cfg, seed))
   name = 'embed' if cfg.tied else 'head'
-  return tree | {name: tree[name] * sharpness}
+  tree[name] = tree[name] * np.float32(sharpness)
+  return jax.tree.map(jnp.array, tree)  # copies: a caller may donate
 
 
 @functools.cache

@@ -2,6 +2,9 @@
 
   python -m tests.small_run WORKDIR '{"num_steps": 6}' '["kill_in_rollout", 3]'
 
+The third argument is one of kill_in_rollout, kill_in_save, terminate with a
+step; ["evaluate"] evaluates the run instead; null lets it run to its end.
+
 Everything is the trainer's own but the grading: a model this small never
 answers, so that rewards follow from the text's length, or no gradient would
 flow.
@@ -141,6 +144,7 @@ def main(workdir, values, end='null', coordinator='', process_id='0'):
     )
   from absl import logging
 
+  from tandem import evaluate
   from tandem import train
   from tandem.rewards import verifier
   from tandem.training import console
@@ -148,9 +152,13 @@ def main(workdir, values, end='null', coordinator='', process_id='0'):
   logging.use_absl_handler()
   console.quiet_libraries()
   verifier.Verifier.grade = _graded_by_length
-  if json.loads(end):
-    _end_at(*json.loads(end))
-  train.run(config(**json.loads(values)), workdir)
+  end, settings = json.loads(end), config(**json.loads(values))
+  if end == ['evaluate']:
+    evaluate.run(settings, workdir)
+    return
+  if end:
+    _end_at(*end)
+  train.run(settings, workdir)
 
 
 if __name__ == '__main__':
