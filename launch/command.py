@@ -4,14 +4,12 @@ A trace helps whoever debugs: --verbosity=1 shows it.
 """
 
 from collections.abc import Callable
-import os
-import pathlib
 
 from absl import app
 from absl import flags
 from absl import logging
 
-_CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
+from launch import config_flag
 
 
 def run(main: Callable[[], None], *required: str) -> None:
@@ -33,11 +31,12 @@ def run(main: Callable[[], None], *required: str) -> None:
 
 def parse(argv: list[str]) -> list[str]:
   """Flags from a command line; what is wrong is told in one paragraph."""
-  _check_config_file(argv)
+  config_flag.check_file(argv)
   try:
     return flags.FLAGS(argv)
   except (AttributeError, KeyError, TypeError) as error:
-    message = _unknown_key(argv)  # ml_collections has no better word for it
+    # ml_collections has no better word for it.
+    message = config_flag.unknown_key(argv)
     if not message:
       raise
     cause = error
@@ -49,41 +48,3 @@ def parse(argv: list[str]) -> list[str]:
     message = message.removeprefix('ValueError: ')
     cause = error
   raise SystemExit(f'error: {message}') from cause
-
-
-def _check_config_file(argv: list[str]) -> None:
-  """SystemExit where --config names no file."""
-  for argument in argv[1:]:
-    name, _, value = argument.lstrip('-').partition('=')
-    path = value.partition(':')[0]
-    if name == 'config' and not os.path.isfile(path):
-      names = {path.name for path in _CONFIGS.glob('*.py')}
-      names -= {'common.py', 'sweeps.py'}
-      raise SystemExit(
-        f'error: --config={value}: no file {path!r} here ({os.getcwd()}); '
-        f'configs/ has {", ".join(sorted(names))}.'
-      )
-
-
-def _unknown_key(argv: list[str]) -> str:
-  """Which --config.a.b of the command line is no key, and which there are."""
-  config = None
-  for argument in argv[1:]:
-    name, _, value = argument.lstrip('-').partition('=')
-    section, *path = name.split('.')
-    if name == 'config':
-      config = flags.FLAGS['config'].parser.parse(value)
-    if section != 'config' or config is None:
-      continue
-    node = config
-    for part in path:
-      if not hasattr(node, 'keys') or part not in node:
-        known = 'which is one value'
-        if hasattr(node, 'keys'):
-          known = f'which has {", ".join(sorted(node.keys()))}'
-        return (
-          f'--{name} is no key of the config: there is no {part!r} in {section}, '
-          f'{known}.'
-        )
-      section, node = f'{section}.{part}', node[part]
-  return ''

@@ -1,0 +1,46 @@
+"""What is wrong with --config and the --config.a.b of a command line."""
+
+import os
+import pathlib
+
+from absl import flags
+
+_CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
+
+
+def check_file(argv: list[str]) -> None:
+  """SystemExit where --config names no file."""
+  for argument in argv[1:]:
+    name, _, value = argument.lstrip('-').partition('=')
+    path = value.partition(':')[0]
+    if name == 'config' and not os.path.isfile(path):
+      names = {path.name for path in _CONFIGS.glob('*.py')}
+      names -= {'common.py', 'sweeps.py'}
+      raise SystemExit(
+        f'error: --config={value}: no file {path!r} here ({os.getcwd()}); '
+        f'configs/ has {", ".join(sorted(names))}.'
+      )
+
+
+def unknown_key(argv: list[str]) -> str:
+  """Which --config.a.b of the command line is no key, and which there are."""
+  config = None
+  for argument in argv[1:]:
+    name, _, value = argument.lstrip('-').partition('=')
+    section, *path = name.split('.')
+    if name == 'config':
+      config = flags.FLAGS['config'].parser.parse(value)
+    if section != 'config' or config is None:
+      continue
+    node = config
+    for part in path:
+      if not hasattr(node, 'keys') or part not in node:
+        known = 'which is one value'
+        if hasattr(node, 'keys'):
+          known = f'which has {", ".join(sorted(node.keys()))}'
+        return (
+          f'--{name} is no key of the config: there is no {part!r} in {section}, '
+          f'{known}.'
+        )
+      section, node = f'{section}.{part}', node[part]
+  return ''
