@@ -55,7 +55,9 @@ def test_out_of_memory_names_the_knobs_of_its_phase():
   error = RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes')
   settings = {'learner.micro_rows': 16, 'rollout.max_response': 512}
   update = alarms.explain_oom(error, 'update', settings)
-  assert update.index('learner.micro_rows=16') < update.index('max_response=512')
+  assert update.index('learner.micro_rows=16') < update.index(
+    'max_response=512'
+  )
   rollout = alarms.explain_oom(MemoryError(), 'rollout', settings)
   assert rollout.index('max_response=512') < rollout.index('micro_rows=16')
   assert 'mesh.fsdp' in update  # named though its value is not known
