@@ -109,20 +109,29 @@ def _mini_batches(tree, parts: int, group: int):
   return jax.tree.map(flat, split)
 
 
-def mismatch(batch: types.StepBatch) -> dict[str, jax.Array]:
-  """How far the decode-time record is from the rescored log-probs.
-
-  Over the senior's tokens (all of them in solo mode); the price of a decode
-  program that rounds otherwise than the trainer's.
-  """
+def _record(batch: types.StepBatch) -> tuple[jax.Array, jax.Array]:
+  """The decode-time log-probs, and where they are the senior's own tokens."""
   mine = batch.valid if batch.author is None else batch.valid & batch.author
-  gap = jnp.abs(batch.scores['old'] - batch.scores['rollout'])
-  gap = jnp.where(mine, gap, 0.0)
-  count = jnp.maximum(mine.sum(), 1)
-  return {
-    'mismatch/logp_max': gap.max(),
-    'mismatch/logp_mean': gap.sum() / count,
-  }
+  return batch.scores['rollout'], mine
+
+
+def mismatch(
+  logp: jax.Array, record: jax.Array, mine: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """How far the decode-time record is from scored log-probs.
+
+  The price of a decode program that rounds otherwise than the trainer's.
+
+  Args:
+    logp: [n, T] float32, scored under the weights that rolled out.
+    record: [n, T] float32.
+    mine: [n, T] bool; the senior's tokens (all of them in solo mode).
+
+  Returns:
+    Largest difference, sum of differences, number of tokens.
+  """
+  gap = jnp.where(mine, jnp.abs(logp - record), 0.0)
+  return gap.max(), gap.sum(), mine.sum()
 
 
 def gradients(
@@ -136,6 +145,7 @@ def gradients(
   loss_cfg: Any,
   forward: Forward,
   teacher: scoring.Teacher | None = None,
+  record: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[Any, dict[str, jax.Array]]:
   """Gradient of one mini-batch, and the terms of its loss.
 
@@ -150,9 +160,12 @@ def gradients(
     forward: how to run the policy.
     teacher: where the variant's statistics are taken to one; its context of
       the same n rows.
+    record: the rollout's log-probs [n, T] and the senior's tokens [n, T], to
+      be compared with; None where `old` has been already.
 
   Returns:
-    Gradients as params, and {'loss': ..., 'loss/<term>': ...}.
+    Gradients as params, and {'loss': ..., 'loss/<term>': ...}; with a record
+    also `mismatch`, as the function of that name returns it.
   """
   names = variant.stats(loss_cfg)
   parts = _micro_count(tokens.shape[0], forward.micro_rows)
@@ -161,7 +174,7 @@ def gradients(
   )
 
   def loss(params, rows):
-    credit_rows, context, tokens, theirs = rows
+    credit_rows, context, tokens, theirs, record = rows
     stats = scoring.score(
       params,
       model_cfg,
@@ -180,24 +193,30 @@ def gradients(
       term: total / jnp.where(counts[term] > 0, counts[term], 1)
       for term, (total, _) in variant.objective(stats, part, loss_cfg).items()
     }
-    return sum(terms.values()), terms
+    gap = mismatch(stats['logp'], *record) if record else ()
+    return sum(terms.values()), (terms, jax.lax.stop_gradient(gap))
 
-  rows = (credit.rows, context, tokens, teacher and teacher.context)
+  rows = (credit.rows, context, tokens, teacher and teacher.context, record)
   differentiate = jax.grad(loss, has_aux=True)
   if parts == 1:
-    grads, terms = differentiate(params, rows)
+    grads, (terms, gap) = differentiate(params, rows)
   else:
 
     def add(total, part):
-      return jax.tree.map(jnp.add, total, differentiate(params, part)), None
+      grads, (terms, gap) = differentiate(params, part)
+      summed = jax.tree.map(jnp.add, total, (grads, terms))
+      return summed, gap
 
     start = (
       jax.tree.map(jnp.zeros_like, params),
       {term: jnp.zeros((), jnp.float32) for term in counts},
     )
-    (grads, terms), _ = jax.lax.scan(add, start, _split(rows, parts))
+    (grads, terms), gap = jax.lax.scan(add, start, _split(rows, parts))
+    if record:
+      gap = gap[0].max(), gap[1].sum(), gap[2].sum()
   out = {f'loss/{term}': value for term, value in terms.items()}
-  return grads, out | {'loss': sum(terms.values())}
+  out['loss'] = sum(terms.values())
+  return grads, out | ({'mismatch': gap} if record else {})
 
 
 def make_update(
@@ -237,15 +256,18 @@ def make_update(
       batch, state.loss_state, loss_cfg
     )
     credit = jax.lax.stop_gradient(credit)
+    record = _record(batch)
+    gap = None
     if 'old' in batch.scores:
-      metrics |= mismatch(batch)
+      # Measured on all rows at once; else by the first mini-batch's forward.
+      gap, record = mismatch(batch.scores['old'], *record), None
     theirs = batch.contexts['teacher'] if teacher_cfg else None
-    rows = (credit.rows, batch.contexts['policy'], batch.tokens, theirs)
+    rows = (credit.rows, batch.contexts['policy'], batch.tokens, theirs, record)
     rows = _mini_batches(rows, mini_batches, batch.group)
 
     def one(carry, rows):
       params, opt_state = carry
-      credit_rows, context, tokens, theirs = rows
+      credit_rows, context, tokens, theirs, record = rows
       teacher = None
       if teacher_cfg:
         teacher = scoring.Teacher(teacher_params, theirs, teacher_cfg)
@@ -259,6 +281,7 @@ def make_update(
         loss_cfg=loss_cfg,
         forward=forward,
         teacher=teacher,
+        record=record,
       )
       params, opt_state, told = optimizer.apply_or_skip(
         tx, grads, opt_state, params
@@ -271,6 +294,10 @@ def make_update(
       told.append(terms)
     told = jax.tree.map(lambda *x: jnp.concatenate(x), *told)
     skipped = told.pop('skipped').sum()
+    if record:  # the first update's: its weights are still the rollout's
+      gap = jax.tree.map(lambda x: x[0], told.pop('mismatch'))
+    metrics['mismatch/logp_max'] = gap[0]
+    metrics['mismatch/logp_mean'] = gap[1] / jnp.maximum(gap[2], 1)
     metrics |= {name: values.mean() for name, values in told.items()}
     metrics['update/skipped'] = skipped
     state = types.TrainState(

@@ -204,3 +204,23 @@ def test_micro_rows_must_divide(data, params):
 def test_forward_is_frozen():
   with pytest.raises(dataclasses.FrozenInstanceError):
     step_lib.Forward().dtype = 'x'
+
+
+@pytest.mark.parametrize('micro_rows', [0, 2])
+def test_mismatch_is_measured_when_old_is_not_scored(params, micro_rows):
+  # old='rollout' saves a forward; what it costs is then read off the update's.
+  data, tx = rescored(batch(), params), optimizer.make_optimizer(1e-2)
+  scores = {'rollout': data.scores['old'] + jnp.where(data.author, 0.25, 9.0)}
+  update = step_lib.make_update(
+    model_cfg=CFG,
+    variant=losses.LOSSES['tandem'],
+    loss_cfg=losses.make_config('tandem', old='rollout'),
+    tx=tx,
+    forward=step_lib.Forward(micro_rows=micro_rows),
+  )
+  _, metrics = jax.jit(update)(
+    state_of(params, tx), data.replace(scores=scores)
+  )
+  # A quarter on every one of the senior's tokens; the junior's do not count.
+  np.testing.assert_allclose(metrics['mismatch/logp_max'], 0.25, atol=1e-5)
+  np.testing.assert_allclose(metrics['mismatch/logp_mean'], 0.25, atol=1e-5)
