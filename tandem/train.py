@@ -20,6 +20,7 @@ from tandem.training import alarms
 from tandem.training import build
 from tandem.training import checkpoint as checkpoint_lib
 from tandem.training import collect as collect_lib
+from tandem.training import limits
 from tandem.training import mesh as mesh_lib
 from tandem.training import metrics as metrics_lib
 from tandem.training import preemption
@@ -60,6 +61,7 @@ def run(config, workdir) -> dict[str, Any]:
     ValueError: bad input, named before any device work.
   """
   build.check(config)
+  limits.check_best_metric(config)
   resume.check(config.to_dict(), workdir)
   workdir = pathlib.Path(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
@@ -222,6 +224,18 @@ def run(config, workdir) -> dict[str, Any]:
 
     # ---- The loop -----------------------------------------------------------
     metrics, history = {}, []
+    if found:  # the alarms compare with the run's first steps
+      history = [
+        past
+        for past in metrics_lib.read_metrics(writer.path)
+        if 'rollout/entropy' in past
+      ][: alarms.EARLY_STEPS]
+    if start >= config.num_steps:
+      logging.warning(
+        'nothing to do: step %d of num_steps=%d is reached; raise it to go on',
+        start,
+        config.num_steps,
+      )
     if start == 0 and not found and config.eval.every_steps:
       metrics = evaluated(0)
       writer.write(0, metrics)
@@ -276,7 +290,8 @@ def run(config, workdir) -> dict[str, Any]:
         metrics |= evaluated(done)
       for message in alarms.check(metrics, history, mode=config.rollout.mode):
         logging.warning('step %d: %s', done, message)
-      history.append(metrics)
+      if len(history) < alarms.EARLY_STEPS:
+        history.append(metrics)
       writer.write(done, metrics)
       bar.update()
       bar.set_postfix(reward=f'{metrics["reward/mean"]:.3f}')

@@ -237,11 +237,6 @@ def hidden(
   return _rms(x, params['final_norm'], cfg.norm_eps)
 
 
-def head_matrix(params: Params, cfg: types.ModelConfig) -> jax.Array:
-  """The output projection [D, V]; the embedding's transpose when tied."""
-  return params['embed'].T if cfg.tied else params['head']
-
-
 def logits_of(
   params: Params, cfg: types.ModelConfig, x: jax.Array
 ) -> jax.Array:

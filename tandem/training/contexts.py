@@ -1,7 +1,6 @@
 """Prompts under which other scorers read the policy's responses.
 
-The teacher has its own template (a think mode, another family's chat). The
-privileged teacher is the policy itself, shown more than it was when it wrote.
+The teacher may read its prompt in the template's think mode. The privileged teacher is the policy itself, shown more than it was when it wrote.
 Only the response's tokens are aligned; prompts may be of any length.
 """
 

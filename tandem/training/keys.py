@@ -71,8 +71,3 @@ def row_keys(
     [N] typed keys, sharded as `draw` is.
   """
   return _rows(root_key(seed, purpose), np.uint32(step), draw, sample)
-
-
-def numpy_seed(seed: int, purpose: str, *path: int) -> np.random.SeedSequence:
-  """The same idea for host-side orders (data): a SeedSequence by path."""
-  return np.random.SeedSequence([int(seed), purpose_id(purpose), *path])

@@ -131,3 +131,17 @@ def check_mesh(config, mesh) -> None:
         f'mesh.fsdp={mesh.shape["fsdp"]} ({shards} row shards); make it a '
         'multiple, or move devices to mesh.tensor.'
       )
+
+
+def check_best_metric(config) -> None:
+  """Raises ValueError where checkpoint.best_metric can never be measured."""
+  name, known = config.checkpoint.best_metric, config.eval.models
+  prefix = 'eval/pass_at_1/'
+  if not config.eval.every_steps or not name.startswith(prefix):
+    return
+  if name.removeprefix(prefix) not in known:
+    raise ValueError(
+      f'checkpoint.best_metric={name!r} is measured by none of eval.models='
+      f'{tuple(known)}; take one of {[prefix + model for model in known]}, any '
+      "other key of metrics.jsonl, or '' to keep the newest only."
+    )

@@ -13,7 +13,6 @@ import pathlib
 
 from absl import logging
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 # What the line on stdout shows, in this order, where a step has it.
@@ -33,24 +32,6 @@ SHOWN = {
   'eval/pass_at_1/senior': 'senior@1',
   'eval/pass_at_1/junior': 'junior@1',
 }
-
-
-def add_terms(*terms: Mapping[str, tuple]) -> dict[str, tuple]:
-  """Adds {name: (sum, count)} over micro-batches; absent counts as nothing."""
-  total = {}
-  for one in terms:
-    for name, (value, count) in one.items():
-      old_value, old_count = total.get(name, (0, 0))
-      total[name] = (old_value + value, old_count + count)
-  return total
-
-
-def means(terms: Mapping[str, tuple]) -> dict[str, jax.Array]:
-  """{name: (sum, count)} -> {name: sum / count}, and 0 where count is 0."""
-  return {
-    name: jnp.where(count > 0, value / jnp.maximum(count, 1), 0.0)
-    for name, (value, count) in terms.items()
-  }
 
 
 def _plain(name: str, value):

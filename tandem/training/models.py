@@ -68,8 +68,10 @@ def check_vocab(tokenizer, cfg: types.ModelConfig, key: str) -> None:
     )
 
 
-def initial_params(config, source: str, cfg: types.ModelConfig, mesh):
-  """Float32 weights of a source on their shards; layers stacked."""
+def initial_params(
+  config, source: str, cfg: types.ModelConfig, mesh, dtype=np.float32
+):
+  """Weights of a source on their shards; layers stacked."""
   if source == 'random':
     init = functools.partial(decoder.init_params, cfg=cfg)
     return sharding.init_sharded(init, mesh, keys.root_key(config.seed, 'init'))
@@ -77,7 +79,7 @@ def initial_params(config, source: str, cfg: types.ModelConfig, mesh):
   return weights.load_params(
     source,
     cfg,
-    dtype=np.float32,
+    dtype=dtype,
     shardings=sharding.shardings_for(shapes, mesh),
     progress=True,
   )
@@ -96,6 +98,17 @@ def decode_copy(cfg: types.ModelConfig, mesh, dtype: str):
   )
   table = sharding.shardings_for(shapes, mesh, sharding.DECODE)
   return jax.jit(make, out_shardings=table)
+
+
+def frozen_params(config, source: str, cfg: types.ModelConfig, mesh):
+  """decode_params of a model that is never trained.
+
+  Read in the decode dtype: float32 copies of a junior or a teacher would be
+  the largest things on the device while they last.
+  """
+  dtype = jnp.dtype(config.rollout.dtype)
+  params = initial_params(config, source, cfg, mesh, dtype)
+  return decode_copy(cfg, mesh, config.rollout.dtype)(params)
 
 
 def describe(cfg: types.ModelConfig, params) -> None:

@@ -4,53 +4,12 @@ The schedule counts *applied* updates: its count is part of the optimizer's
 state, and a skipped update leaves the whole state as it was.
 """
 
-from collections.abc import Mapping
-import math
-
 import jax
 import jax.numpy as jnp
 import optax
 
 SCHEDULES = ('constant', 'linear', 'cosine')
 DECAYS = ('all', 'matrices')
-_UNITS = ('steps', 'epochs', 'examples')
-
-
-def duration(
-  section: Mapping, name: str, *, examples_per_step: int, epoch_examples: int
-) -> int:
-  """Steps of a duration given as exactly one of `name`_steps|_epochs|_examples.
-
-  Fractions of a step are rounded up. A key whose value is None is not given.
-
-  Args:
-    section: the part of the config that holds the keys.
-    name: as 'warmup'.
-    examples_per_step: prompts drawn in one step.
-    epoch_examples: prompts in one pass over the data.
-
-  Raises:
-    ValueError: none of the three is given, or more than one.
-  """
-  keys = {unit: f'{name}_{unit}' for unit in _UNITS}
-  given = {
-    unit: section[key]
-    for unit, key in keys.items()
-    if key in section and section[key] is not None
-  }
-  if len(given) != 1:
-    got = {keys[unit]: value for unit, value in given.items()} or 'none'
-    raise ValueError(
-      f'{name} needs exactly one of {sorted(keys.values())}; got {got}. Set '
-      'one and leave the others out (or None).'
-    )
-  ((unit, value),) = given.items()
-  if value < 0:
-    raise ValueError(f'{keys[unit]}={value} must not be negative.')
-  if unit == 'steps':
-    return math.ceil(value)
-  examples = value * (epoch_examples if unit == 'epochs' else 1)
-  return math.ceil(examples / examples_per_step)
 
 
 def make_schedule(
@@ -152,15 +111,6 @@ def make_optimizer(
   steps.append(optax.scale_by_schedule(schedule))
   steps.append(optax.scale(-1.0))
   return optax.chain(*steps)
-
-
-def applied_updates(opt_state) -> jax.Array:
-  """[] int32: updates applied so far; what the schedule is read at."""
-  return next(
-    state.count
-    for state in opt_state
-    if isinstance(state, optax.ScaleByScheduleState)
-  )
 
 
 def apply_or_skip(

@@ -60,16 +60,21 @@ def _needs_junior(config, evaluates: bool) -> bool:
   return config.rollout.mode == 'tandem' or evaluated or bool(scored)
 
 
-def _teacher(config, workdir, text, mesh, collector):
+def _teacher(config, workdir, text, mesh, collector, vocab: int):
   """The frozen teacher, ready to score; None where no one asks for it."""
   if not build.declares(config, 'teacher'):
     return None
   teacher = config.teacher
   if teacher.source != 'warm_start':
     cfg = weights.load_config(teacher.source)
-    params = models.initial_params(config, teacher.source, cfg, mesh)
-    copy = models.decode_copy(cfg, mesh, config.rollout.dtype)
-    return collect_lib.Speaker(copy(params), cfg)
+    if cfg.vocab != vocab:
+      raise ValueError(
+        f'teacher.source={teacher.source!r} has an embedding of {cfg.vocab} '
+        f'ids and the policy one of {vocab}: their laws are over different '
+        'sets. Take models whose embeddings are padded alike.'
+      )
+    params = models.frozen_params(config, teacher.source, cfg, mesh)
+    return collect_lib.Speaker(params, cfg)
   cfg = models.teacher_config(config, text.tokenizer)
   copy = models.decode_copy(cfg, mesh, config.rollout.dtype)
   init = models.initial_params(config, 'random', cfg, mesh)
@@ -151,11 +156,10 @@ def setup(
   if needed and same:
     junior = collect_lib.Speaker(copy(initial), cfg)
   elif needed:
-    params = models.initial_params(
+    params = models.frozen_params(
       config, config.junior.source, junior_cfg, mesh
     )
-    junior_copy = models.decode_copy(junior_cfg, mesh, config.rollout.dtype)
-    junior = collect_lib.Speaker(junior_copy(params), junior_cfg)
+    junior = collect_lib.Speaker(params, junior_cfg)
   variant, loss_cfg = build.loss(config)
   reference = junior if same else None
   if 'reference' in variant.scorings(loss_cfg) and not same:
@@ -169,7 +173,7 @@ def setup(
     initial=initial,
     junior=junior,
     reference=reference,
-    teacher=_teacher(config, workdir, text, mesh, collector),
+    teacher=_teacher(config, workdir, text, mesh, collector, cfg.vocab),
     contexts=contexts,
     decode_copy=copy,
     collector=collector,

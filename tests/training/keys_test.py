@@ -61,12 +61,6 @@ def test_no_retrace_on_the_next_step():
   assert keys._rows._cache_size() == before
 
 
-def test_numpy_seed_follows_its_path():
-  one = np.random.default_rng(keys.numpy_seed(0, 'data', 2)).integers(2**31)
-  two = np.random.default_rng(keys.numpy_seed(0, 'data', 3)).integers(2**31)
-  assert one != two
-
-
 def test_unknown_purpose_and_bad_seed():
   with pytest.raises(ValueError, match='warm_start'):
     keys.root_key(0, 'training')

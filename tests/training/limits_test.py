@@ -75,3 +75,13 @@ def test_rows_split_over_the_mesh():
     limits.check_mesh(config(**{'eval.prompts': 1}), four)
   with pytest.raises(ValueError, match='learner.micro_rows=2 does not split'):
     limits.check_mesh(config(**{'learner.micro_rows': 2}), four)
+
+
+def test_a_best_metric_that_nobody_measures_is_refused():
+  limits.check_best_metric(config())
+  limits.check_best_metric(config(**{'checkpoint.best_metric': 'reward/mean'}))
+  limits.check_best_metric(
+    config(**{'eval.models': ('senior',), 'eval.every_steps': 0})
+  )
+  with pytest.raises(ValueError, match='measured by none.*pass_at_1/senior'):
+    limits.check_best_metric(config(**{'eval.models': ('senior',)}))

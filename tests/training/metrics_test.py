@@ -15,16 +15,6 @@ def writer(path, **kwargs):
   return metrics.MetricWriter(path, **kwargs)
 
 
-def test_sums_and_counts_add_like_the_whole():
-  one = {'loss': (jnp.float32(6.0), jnp.int32(2)), 'kl': (1.0, 4)}
-  two = {'loss': (jnp.float32(1.0), jnp.int32(5))}
-  got = metrics.means(metrics.add_terms(one, two))
-  assert float(got['loss']) == 1.0  # 7 / 7, not the mean of 3 and 0.2
-  assert float(got['kl']) == 0.25
-  empty = metrics.means({'x': (jnp.float32(0.0), jnp.int32(0))})
-  assert float(empty['x']) == 0.0
-
-
 def test_lines_are_flat_numbers(tmp_path):
   with writer(tmp_path) as out:
     out.write(0, {'loss': jnp.bfloat16(0.5), 'n': np.int64(3), 'ok': True})

@@ -70,7 +70,10 @@ def test_a_bad_gradient_changes_nothing_and_is_counted(bad):
   jax.tree.map(np.testing.assert_array_equal, got, clean)
   jax.tree.map(np.testing.assert_array_equal, state, clean_state)
   assert [int(log['skipped']) for log in logs] == [0, 1, 0]
-  assert int(optimizer.applied_updates(state)) == 2
+  counts = [
+    part.count for part in state if isinstance(part, optax.ScaleByScheduleState)
+  ]
+  assert [int(count) for count in counts] == [2]
   # Had the schedule moved, the third update would have been smaller.
   moved, _, _ = run(tx, [GRADS, GRADS, GRADS])
   assert float(jnp.abs(moved['embed'] - got['embed']).max()) > 0.01
@@ -104,20 +107,6 @@ def test_matches_optax_adamw():
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours, theirs
   )
-
-
-def test_durations():
-  read = lambda section: optimizer.duration(
-    section, 'warmup', examples_per_step=16, epoch_examples=100
-  )
-  assert read({'warmup_steps': 7}) == 7
-  assert read({'warmup_steps': None, 'warmup_examples': 33}) == 3
-  assert read({'warmup_epochs': 0.5}) == 4  # 50 / 16, rounded up
-  for wrong in ({}, {'warmup_steps': 1, 'warmup_epochs': 1}):
-    with pytest.raises(ValueError, match='exactly one of.*warmup_epochs'):
-      read(wrong)
-  with pytest.raises(ValueError, match='negative'):
-    read({'warmup_steps': -1})
 
 
 def test_wrong_names_list_the_right_ones():
