@@ -16,6 +16,7 @@ from tandem.models import decoder
 from tandem.rewards import REASONS
 from tandem.rewards import verifier as verifier_lib
 from tandem.rollout import lockstep
+from tandem.rollout import resolve
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import speculative
 from tandem.rollout import turns as turns_lib
@@ -53,6 +54,7 @@ class Collected:
   rewards: np.ndarray  # [N] float32
   seconds_rollout: float
   seconds_reward: float
+  counts: resolve.Counts | None = None  # of drafts, where there were any
 
   def prompt(self, row: int) -> prompts_lib.Prompt:
     """The prompt that a row answers."""
@@ -133,11 +135,12 @@ class Collector:
     split = count % mesh_lib.row_shards(self.mesh) == 0
     place = mesh_lib.put_rows if split else mesh_lib.put_replicated
     context = place(self.mesh, types.Context(ids=ids, lengths=lengths))
-    decode = lockstep.lockstep
     drafts = junior is not None or self.drafter == 'lookup'
-    if self.decoder == 'speculative' and drafts:
+    drafts = drafts and self.decoder == 'speculative'
+    decode = lockstep.lockstep
+    if drafts:
       decode = functools.partial(
-        speculative.speculative,
+        speculative.counted,
         draft_tokens=self.draft_tokens,
         drafter=self.drafter,
       )
@@ -157,7 +160,7 @@ class Collector:
       turns=self.turns,
       sampling=sampling,
     )
-    rollout = mesh_lib.to_host(out)
+    rollout, counts = mesh_lib.to_host(out if drafts else (out, None))
     decoded = time.monotonic()
     texts = [
       tokenizer_lib.decode(self.tokenizer, tokens[:length].tolist())
@@ -181,6 +184,7 @@ class Collector:
       rewards=np.asarray([v.reward for v in verdicts], np.float32),
       seconds_rollout=decoded - start,
       seconds_reward=time.monotonic() - decoded,
+      counts=counts,
     )
 
   def _graded(self, problems, texts: list[str]) -> list[types.Verdict]:
@@ -230,6 +234,10 @@ def metrics(got: Collected) -> dict[str, float]:
     'time/rollout': got.seconds_rollout,
     'time/reward': got.seconds_reward,
   }
+  if got.counts is not None:
+    tested, passed = got.counts.tested.sum(), got.counts.passed.sum()
+    out['rollout/tokens_per_round'] = total / float(got.counts.rounds.sum())
+    out['rollout/draft_acceptance'] = float(passed / max(tested, 1))
   if rollout.author is not None:
     # The senior's tokens are its own samples, so this estimates
     # KL(senior || junior); free, since both models are on record.

@@ -1,10 +1,13 @@
 """Responses as the trainer's batch and numbers, without a model."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from tandem import types
 from tandem.data import prompts as prompts_lib
+from tandem.rollout import resolve
 from tandem.training import collect
 from tandem.training import mesh as mesh_lib
 
@@ -92,3 +95,15 @@ def test_numbers_of_a_step(got):
   reasons = {name: told[f'reward/{name}'] for name in collect.REASONS}
   assert reasons.pop('no_box') == 2 / 8
   assert set(reasons.values()) == {1 / 8} and len(reasons) == 6
+
+
+def test_numbers_of_drafting(got):
+  assert 'rollout/tokens_per_round' not in collect.metrics(got)
+  counts = resolve.Counts(
+    rounds=np.array([2, 1, 2, 1, 1, 2, 1, 1]),  # 11 for 23 tokens
+    tested=np.array([2, 0, 3, 3, 1, 2, 0, 3]),
+    passed=np.array([1, 0, 2, 3, 1, 1, 0, 3]),
+  )
+  told = collect.metrics(dataclasses.replace(got, counts=counts))
+  assert told['rollout/tokens_per_round'] == pytest.approx(23 / 11)
+  assert told['rollout/draft_acceptance'] == pytest.approx(11 / 14)
