@@ -27,15 +27,18 @@ SCHEDULES = {
 }
 
 
-WORD, PLAIN = Turns(), sampling_lib.Sampling()
+# Most tests ask for the same shapes, so that one program serves them.
+WORD, PLAIN = Turns(cap=2), sampling_lib.Sampling()
+LENGTHS, GROUP = (3, 1, 5, 2), 2
+SMALL = dict(senior=(fakes.SMALLER, 0), junior=(fakes.SMALLER, 1))
 
 
 def run(
   turns=WORD,
   *,
-  lengths=(3, 1, 5),
-  group=2,
-  max_tokens=8,
+  lengths=LENGTHS,
+  group=GROUP,
+  max_tokens=12,
   sampling=PLAIN,
   senior=(fakes.TINY, 0),
   junior=(fakes.TINY, 1),
@@ -150,14 +153,9 @@ def test_equals_naive_over_200_rows(name):
 )
 def test_equals_naive_under_other_laws(sampling):
   case = dict(
-    lengths=(4, 1, 6),
-    group=2,
-    max_tokens=10,
-    sampling=sampling,
-    senior=(fakes.TINY, 0),
-    junior=(fakes.TINY, 1),
+    lengths=LENGTHS, group=GROUP, max_tokens=12, sampling=sampling, **SMALL
   )
-  assert_equals_naive(run(Turns(cap=2), **case), Turns(cap=2), **case)
+  assert_equals_naive(run(**case), WORD, **case)
 
 
 def assert_same(a, b, atol=1e-5):
@@ -183,7 +181,11 @@ def test_senior_share_is_p_within_binomial_limits():
   # Coins of a row are independent per position under `token`; 4 sigma.
   for p in (0.5, 0.2):
     out = run(
-      Turns(schedule='token', p=p), lengths=(2,) * 40, group=8, max_tokens=16
+      Turns(schedule='token', p=p),
+      lengths=(2,) * 40,
+      group=8,
+      max_tokens=16,
+      **SMALL,
     )
     count = int(out.lengths.sum())
     share = float(out.author.sum()) / count
@@ -191,11 +193,10 @@ def test_senior_share_is_p_within_binomial_limits():
 
 
 def test_row_alone_equals_row_in_a_batch():
-  whole = run(Turns(cap=2), lengths=(3, 1, 5), group=2)
-  keys, prompts = fakes.row_keys(6), fakes.prompts((3, 1, 5))
-  for b in range(3):
+  whole = run()
+  keys, prompts = fakes.row_keys(8), fakes.prompts(LENGTHS)
+  for b in range(4):
     alone = run(
-      Turns(cap=2),
       lengths=(prompts.lengths[b],),
       group=1,
       keys=keys[2 * b : 2 * b + 1],
@@ -208,7 +209,7 @@ def test_row_alone_equals_row_in_a_batch():
 def test_eight_samples_one_prompt_however_split():
   # Case 1: 8 at once, 2 x 4; all distinct; other keys give other rows.
   sample = lambda keys: (
-    run(lengths=(4,), group=len(keys), keys=keys, max_tokens=16).tokens
+    run(lengths=(4,), group=len(keys), keys=keys, max_tokens=16, **SMALL).tokens
   )
   keys = fakes.row_keys(8)
   whole = np.asarray(sample(keys))
@@ -219,8 +220,7 @@ def test_eight_samples_one_prompt_however_split():
 
 
 def test_padding_of_prompts_changes_nothing():
-  lengths = (3, 1, 5)
-  wide = fakes.prompts(lengths, width=22)
+  wide = fakes.prompts(LENGTHS, width=22)
   assert_same(run(prompts=wide), run(prompts=wide.replace(ids=wide.ids[:, :5])))
 
 
@@ -229,16 +229,8 @@ def test_cache_layouts_agree(layout):
   assert_same(run(layout=layout), run(layout=None))
 
 
-def test_stale_weights_leave_no_trace():
-  # Case 9: after new weights, the loop gives what a fresh one gives.
-  run(senior=(fakes.TINY, 0))
-  second = run(senior=(fakes.TINY, 7))
-  jax.clear_caches()
-  assert_same(second, run(senior=(fakes.TINY, 7)), atol=0)
-
-
 def test_what_is_past_the_end_is_zero():
-  out = run(lengths=(3,) * 6, max_tokens=12)
+  out = run()
   past = np.arange(12)[None] >= np.asarray(out.lengths)[:, None]
   assert past.any()
   for name in ('tokens', 'author', 'logp_senior', 'logp_junior'):
@@ -252,12 +244,12 @@ def test_devices_change_nothing(shape):
 
   cfg = fakes.TINY
   mesh = mesh_lib.make_mesh(*shape)
-  one = run(Turns(cap=2), lengths=(3, 1, 5, 2), group=2)
+  one = run()
   place = lambda tree: jax.device_put(
     tree, sharding.shardings_for(tree, mesh, sharding.DECODE)
   )
   load = lambda seed: place(decoder.decode_params(fakes.params(cfg, seed), cfg))
-  prompts = fakes.prompts((3, 1, 5, 2))
+  prompts = fakes.prompts(LENGTHS)
   rows = mesh_lib.row_sharding(mesh)
   if shape[0] * shape[1] <= 4:  # else fewer prompts than row shards
     prompts = jax.device_put(prompts, rows)
@@ -269,17 +261,26 @@ def test_devices_change_nothing(shape):
     jnp.asarray(fakes.BOUNDARY),
     senior_cfg=cfg,
     junior_cfg=cfg,
-    group=2,
-    max_tokens=8,
+    group=GROUP,
+    max_tokens=12,
     eos_ids=(fakes.EOS,),
-    turns=Turns(cap=2),
-    sampling=sampling_lib.Sampling(),
+    turns=WORD,
+    sampling=PLAIN,
   )
   assert_same(one, many)
 
 
 def test_bad_input_is_named():
-  with pytest.raises(ValueError, match='group=2 are 6 rows, but 5 row keys'):
+  with pytest.raises(ValueError, match='group=2 are 8 rows, but 5 row keys'):
     run(keys=fakes.row_keys(5))
   with pytest.raises(ValueError, match='table has 4 entries'):
     run(boundary=np.ones(4, bool))
+
+
+def test_stale_weights_leave_no_trace():
+  # Case 9: after new weights, the loop gives what a fresh one gives. The last
+  # test of the file, since it forgets every program.
+  run(senior=(fakes.TINY, 0))
+  second = run(senior=(fakes.TINY, 7))
+  jax.clear_caches()
+  assert_same(second, run(senior=(fakes.TINY, 7)), atol=0)
