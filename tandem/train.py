@@ -61,7 +61,7 @@ def run(config, workdir) -> dict[str, Any]:
     ValueError: bad input, named before any device work.
   """
   build.check(config)
-  limits.check_best_metric(config)
+  limits.warn_best_metric(config)
   resume.check(config.to_dict(), workdir)
   workdir = pathlib.Path(workdir)
   workdir.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 """Which numbers of a config are refused, before there is a device or a file."""
 
+from absl import logging
+
 from tandem.models import decoder
 from tandem.rollout import speculative
 from tandem.training import collect
@@ -133,15 +135,17 @@ def check_mesh(config, mesh) -> None:
       )
 
 
-def check_best_metric(config) -> None:
-  """Raises ValueError where checkpoint.best_metric can never be measured."""
+def warn_best_metric(config) -> None:
+  """Says so where checkpoint.best_metric can never be measured."""
   name, known = config.checkpoint.best_metric, config.eval.models
   prefix = 'eval/pass_at_1/'
   if not config.eval.every_steps or not name.startswith(prefix):
     return
   if name.removeprefix(prefix) not in known:
-    raise ValueError(
-      f'checkpoint.best_metric={name!r} is measured by none of eval.models='
-      f'{tuple(known)}; take one of {[prefix + model for model in known]}, any '
-      "other key of metrics.jsonl, or '' to keep the newest only."
+    logging.warning(
+      'checkpoint.best_metric=%r is measured by none of eval.models=%s, so no '
+      'best step is kept; take one of %s, or any other key of metrics.jsonl.',
+      name,
+      tuple(known),
+      [prefix + model for model in known],
     )

@@ -160,6 +160,7 @@ def graded(self, golds, responses, questions=None):
 def run(workdir, **values):
   options = {
     'rollout.dynamic_sampling': True,
+    'rollout.max_refills': 10,
     'rollout.mode': 'solo',
     'rollout.max_response': 4,
     'data.size': 12,

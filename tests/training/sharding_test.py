@@ -145,7 +145,12 @@ def test_sharded_init_equals_unsharded(shape):
   mesh = meshes.make_mesh(*shape)
   want, _, _ = on_one_device()
   made = sharding.init_sharded(init, mesh, jax.random.key(0))
-  jax.tree.map(np.testing.assert_array_equal, made, want)
+  # To the last bit but one: programs of other shapes round erfinv otherwise.
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7),
+    made,
+    want,
+  )
   for x, s in zip(
     jax.tree.leaves(made), jax.tree.leaves(sharding.shardings_for(want, mesh))
   ):
