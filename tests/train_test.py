@@ -200,7 +200,12 @@ def assert_close(one, other):
 def test_goes_on_with_other_devices(whole, cache, tmp_path):
   workdir = copy_at(whole, 3, tmp_path / 'four')
   # Evaluated otherwise, too: what the junior had scored is not that any more.
-  other = {'eval.every_steps': 4, 'eval.models': ['junior'], 'eval.samples': 6}
+  other = {
+    'eval.every_steps': 4,
+    'eval.models': ['junior'],
+    'eval.samples': 6,
+    'checkpoint.best_metric': '',
+  }
   values = {**SIX, **other, 'num_steps': 4}
   status, output = small_run.run(workdir, cache, values, devices=4)
   assert status == 0 and 'resumed from step 3' in output, output
