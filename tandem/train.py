@@ -87,6 +87,7 @@ def run(config, workdir) -> dict[str, Any]:
       remat=config.model.remat,
       micro_rows=config.learner.micro_rows,
       constrain=sharding.constrain(parts.mesh),
+      vocab_mesh=step_lib.vocab_mesh(parts.mesh, parts.cfg),
     )
     # Statistics of the policy that are taken to the teacher, inside the update.
     to_teacher = any('_teacher' in name for name in variant.stats(loss_cfg))

@@ -13,7 +13,7 @@ all, where two separate kernels would do five.
 The last vocabulary block may hang over the end (V = 151,936 = 128 * 1187): its
 body is compiled a second time with masks. Rows are padded before the call.
 
-Facts looked up about tokamax 0.0.12's linear_softmax_cross_entropy_loss, which
+Facts looked up about tokamax's linear_softmax_cross_entropy_loss, which
 is not used: it returns one scalar, the sum or mean of the loss, where a policy
 gradient needs every token's log-prob; it knows no temperature and no entropy.
 """
@@ -32,7 +32,6 @@ Array = jax.Array
 
 # Of 64 MiB (v5p, tpu7x) or 128 (v5e, v6e).
 VMEM_BYTES = 56 * 2**20
-COMPILER_SHARE = 0.15  # of it, for what `blocks` does not count
 
 # (rows, vocabulary entries) of a block, best first. What streams past is read
 # again for each block that stays: in forward the head, per block of rows; in
@@ -60,9 +59,9 @@ def blocks(
     needed = 6 * m * v * 4  # logits and what is made of them
     needed += 2 * (m + v) * dim * itemsize  # inputs, double-buffered
     if backward:
-      needed += (m + v) * dim * 4  # float32 sums
+      needed += 2 * (m + v) * dim * 4  # float32 sums, and what they gain
       needed += 2 * v * dim * itemsize  # the head's gradient on its way out
-    if needed <= VMEM_BYTES * (1 - COMPILER_SHARE):
+    if needed <= VMEM_BYTES:
       # bfloat16 tiles are 16 rows high; a whole axis may have any length.
       return min(m, -(-rows // 16) * 16), min(v, vocab)
   raise NotImplementedError(

@@ -69,6 +69,7 @@ def score(
   constrain=lambda x, name: x,
   implementation: str | None = None,
   teacher: Teacher | None = None,
+  vocab_mesh: jax.sharding.Mesh | None = None,
 ) -> dict[str, jax.Array]:
   """Per-token statistics of `params` on the responses.
 
@@ -94,6 +95,8 @@ def score(
     constrain: activation-sharding hook.
     implementation: of the token_logprob kernel; None lets it choose.
     teacher: whom the kl_teacher statistics are taken to.
+    vocab_mesh: a mesh whose `tensor` axis cuts the vocabulary, so that each
+      device reads its own part of the head; None lets XLA gather it.
 
   Returns:
     {stat: [N, T] float32}.
@@ -136,6 +139,7 @@ def score(
       overlap=False,
       vocab_first=cfg.tied,
       vocab_first2=teacher.cfg.tied,
+      mesh=vocab_mesh,
     )
     found['kl_teacher'] = out.kl
   else:
@@ -147,6 +151,7 @@ def score(
       temperature=temperature,
       entropy='entropy' in stats,
       implementation=implementation,
+      mesh=vocab_mesh,
     )
   found |= {'logp': out.logp, 'entropy': out.entropy}
   for name in to_teacher:
@@ -158,7 +163,12 @@ def score(
         ids = top[:, k]
         of = lambda x, head, tied, ids=ids: (
           token_logprob.token_logprob(
-            x, head, ids, vocab_first=tied, temperature=temperature
+            x,
+            head,
+            ids,
+            vocab_first=tied,
+            temperature=temperature,
+            mesh=vocab_mesh,
           ).logp
         )
         mine, theirs = of(x, head, cfg.tied), of(y, head2, teacher.cfg.tied)

@@ -34,6 +34,7 @@ class Forward:
     remat: see decoder.hidden.
     micro_rows: rows of one micro-batch; 0 for all at once.
     constrain: activation-sharding hook.
+    vocab_mesh: see scoring.score; made by the function of that name.
   """
 
   temperature: float = 1.0
@@ -41,6 +42,15 @@ class Forward:
   remat: str = 'none'
   micro_rows: int = 0
   constrain: Callable[[jax.Array, str], jax.Array] = lambda x, name: x
+  vocab_mesh: jax.sharding.Mesh | None = None
+
+
+def vocab_mesh(
+  mesh: jax.sharding.Mesh, cfg: types.ModelConfig
+) -> jax.sharding.Mesh | None:
+  """The mesh where its `tensor` axis cuts the vocabulary evenly, else None."""
+  size = mesh.shape['tensor']
+  return mesh if size > 1 and cfg.vocab % size == 0 else None
 
 
 def _micro_count(rows: int, micro_rows: int) -> int:
@@ -89,6 +99,7 @@ def make_score(cfg: types.ModelConfig, forward: Forward) -> Callable:
         temperature=forward.temperature,
         dtype=jnp.dtype(forward.dtype),
         constrain=forward.constrain,
+        vocab_mesh=forward.vocab_mesh,
       )['logp']
 
     parts = _micro_count(tokens.shape[0], forward.micro_rows)
@@ -186,6 +197,7 @@ def gradients(
       remat=forward.remat,
       constrain=forward.constrain,
       teacher=teacher and teacher.replace(context=theirs),
+      vocab_mesh=forward.vocab_mesh,
     )
     part = types.Credit(rows=credit_rows, scalars=credit.scalars)
     terms = {

@@ -40,14 +40,21 @@ def batch(seed=0, group=4, width=7):
   )
 
 
-def rescored(data, params, temperature=1.0):
-  score = step_lib.make_score(CFG, step_lib.Forward(temperature=temperature))
+def rescored(data, params, temperature=1.0, cfg=CFG):
+  score = step_lib.make_score(cfg, step_lib.Forward(temperature=temperature))
   old = score(params, data.contexts['policy'], data.tokens)
   return data.replace(scores=data.scores | {'old': old})
 
 
 def grads_of(
-  data, params, *, micro_rows=0, name='tandem', forward=None, **fields
+  data,
+  params,
+  *,
+  micro_rows=0,
+  name='tandem',
+  forward=None,
+  model=CFG,
+  **fields,
 ):
   variant = losses.LOSSES[name]
   cfg = losses.make_config(name, **fields)
@@ -57,7 +64,7 @@ def grads_of(
     credit,
     data.contexts['policy'],
     data.tokens,
-    model_cfg=CFG,
+    model_cfg=model,
     variant=variant,
     loss_cfg=cfg,
     forward=forward or step_lib.Forward(micro_rows=micro_rows),
@@ -104,6 +111,24 @@ def test_devices_change_no_gradient(data, params, whole, shape):
   rows = mesh_lib.put_rows(mesh, data)
   grads, _ = grads_of(rows, placed)
   assert relative(jax.device_get(grads), jax.device_get(whole[0])) < 1e-6
+
+
+def test_a_cut_vocabulary_changes_no_gradient(data):
+  # V = 20 over tensor=4, each device on its own part of the head.
+  cfg = dataclasses.replace(CFG, vocab=20)
+  mesh = mesh_lib.make_mesh(1, 2, 4)
+  assert step_lib.vocab_mesh(mesh, cfg) is mesh
+  assert step_lib.vocab_mesh(mesh, CFG) is None  # 17 does not divide
+  params = fakes.params(cfg, sharpness=1.0)
+  data = rescored(data, params, cfg=cfg)
+  want, _ = grads_of(data, params, model=cfg)
+  got, _ = grads_of(
+    mesh_lib.put_rows(mesh, data),
+    jax.device_put(params, sharding.shardings_for(params, mesh)),
+    model=cfg,
+    forward=step_lib.Forward(vocab_mesh=mesh),
+  )
+  assert relative(jax.device_get(got), jax.device_get(want)) < 1e-6
 
 
 def test_first_ratio_is_one_at_any_temperature(params):
