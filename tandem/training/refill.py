@@ -3,7 +3,8 @@
 A group whose rewards are all equal has advantage 0. Such groups are dropped and
 as many prompts as a step has are drawn again, under the next draw numbers, until
 the step is full of groups that differ, or the refills are spent; then the last
-of the dropped groups fill it, so that its shape never changes.
+of the dropped groups fill it, so that its shape never changes. Rewards are the
+verifier's, before any punishment of length: DAPO's filter goes by accuracy.
 
 Every draw has the step's own shape, so it is the same program. What a refill
 brings beyond the step's need is left out too, as DAPO does: kept for the next
