@@ -1,5 +1,7 @@
 """Each method's config against its paper's numbers, and all methods have one."""
 
+import pathlib
+
 import pytest
 
 from configs import common
@@ -16,6 +18,8 @@ from configs import trl_qwen3_4b
 from configs import unlikelihood
 from tandem import losses
 from tandem.training import build
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def loss_of(config):
@@ -61,6 +65,16 @@ def test_quickstart_methods_are_legal(name):
 def test_one_method_at_a_time(arg):
   with pytest.raises(ValueError, match='one method|unknown'):
     quickstart.get_config(arg)
+
+
+def test_the_readme_leads_from_each_method_to_config_and_formula():
+  table = (ROOT / 'README.md').read_text().split('## Methods')[1]
+  table = table.split('\n## ')[0]
+  for name, variant in losses.LOSSES.items():
+    file = variant.config.__module__.rpartition('.')[2]
+    rows = [x for x in table.splitlines() if f'losses/{file}.py)' in x]
+    assert rows and all(x.count('|') == 4 for x in rows), name
+    assert 'configs/' in rows[0], name
 
 
 # ---- GRPO's line -------------------------------------------------------------
