@@ -36,10 +36,25 @@ class LayerCache:
 
 @struct.dataclass
 class Cache:
-  """All layers; `prefix_lengths` [B] int32 counts the visible prefix tokens."""
+  """All layers.
+
+  Attributes:
+    layers: one LayerCache per layer.
+    prefix_lengths: [B] int32; the visible prefix tokens of each prompt.
+    owner: [N] int32, the prompt of each row; None where the rows of a prompt
+      are adjacent and N / B in number.
+  """
 
   layers: tuple[LayerCache, ...]
   prefix_lengths: jax.Array
+  owner: jax.Array | None = None
+
+  def starts(self) -> jax.Array:
+    """[N] int32: the position of each row's suffix slot 0."""
+    if self.owner is not None:
+      return jnp.take(self.prefix_lengths, self.owner, mode='clip')
+    rows = self.layers[0].suffix_k.shape[0]
+    return jnp.repeat(self.prefix_lengths, rows // self.prefix_lengths.shape[0])
 
 
 def default_layout() -> str:
@@ -52,32 +67,48 @@ def allocate(
   prefix: list[tuple[jax.Array, jax.Array]],
   prefix_lengths: jax.Array,
   *,
-  group: int,
   slots: int,
+  group: int = 1,
+  rows: int | None = None,
+  owner: jax.Array | None = None,
   layout: str | None = None,
 ) -> Cache:
   """A cache with a filled prefix and empty suffixes.
+
+  Rows are groups of adjacent siblings, or, given `owner`, any rows of any
+  prompts: a row may be handed to another prompt by a new `owner` alone, since
+  whatever its suffix holds is overwritten before it is read.
 
   Args:
     cfg: the model's shapes.
     prefix: per layer, keys and values [B, P, K, H] of the prompts.
     prefix_lengths: [B] int32.
-    group: G, rows per prompt; N = B * G.
     slots: S, suffix slots per row.
+    group: G, rows per prompt; N = B * G. Not read where owner is given.
+    rows: N, for a check only; None takes it from group or owner.
+    owner: [N] int32, each row's prompt.
     layout: `heads`, `slots`, or None for the backend's own.
+
+  Raises:
+    ValueError: rows is not what group or owner say.
   """
   layout = layout or default_layout()
   layers = []
+  n = prefix_lengths.shape[0] * group if owner is None else owner.shape[0]
+  if rows not in (None, n):
+    raise ValueError(
+      f'rows={rows}, but {"group" if owner is None else "owner"} makes {n} '
+      'rows; leave rows out, or give owner one entry per row.'
+    )
   for k, v in prefix:
-    rows = k.shape[0] * group
-    shape = (rows, cfg.num_kv_heads, slots, cfg.head_dim)
+    shape = (n, cfg.num_kv_heads, slots, cfg.head_dim)
     if layout == 'slots':
-      shape = (rows, slots, cfg.num_kv_heads, cfg.head_dim)
+      shape = (n, slots, cfg.num_kv_heads, cfg.head_dim)
     else:
       k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
     empty = jnp.zeros(shape, k.dtype)
     layers.append(LayerCache(k, v, empty, empty, layout))
-  return Cache(tuple(layers), prefix_lengths)
+  return Cache(tuple(layers), prefix_lengths, owner)
 
 
 def write(
@@ -99,19 +130,31 @@ def read(
   q: jax.Array,
   prefix_lengths: jax.Array,
   slots: jax.Array,
+  owner: jax.Array | None = None,
 ) -> jax.Array:
   """Attention of q over prefix and suffix, merged by log-sum-exp.
+
+  A group reads its prompt once. With `owner` the prompts are gathered row by
+  row, in every layer of every step: N * P slots read, written and read again
+  where groups read B * P. Storage is B * P either way.
 
   Args:
     layer: the keys and values; those of q's own slots already written.
     q: [N, C, Q, H], rotated.
     prefix_lengths: [B] int32.
     slots: [N, C] int32; a query sees suffix slots up to its own.
+    owner: [N] int32, as in Cache.
 
   Returns:
     [N, C, Q, H] in q's dtype.
   """
   n, c, heads, h = q.shape
+  if owner is not None:
+    mine = lambda x: jnp.take(x, owner, axis=0, mode='clip')
+    layer = layer.replace(
+      prefix_k=mine(layer.prefix_k), prefix_v=mine(layer.prefix_v)
+    )
+    prefix_lengths = mine(prefix_lengths)
   b = prefix_lengths.shape[0]
   kv = layer.suffix_k.shape[2 if layer.layout == 'slots' else 1]
   axes = 'sk' if layer.layout == 'slots' else 'ks'

@@ -324,15 +324,14 @@ def decode_step(
     Hidden states [N, C, D] after the final norm, and the cache.
   """
   dtype = params['embed'].dtype
-  group = ids.shape[0] // cache.prefix_lengths.shape[0]
-  start = jnp.repeat(cache.prefix_lengths, group)  # [N]
-  positions = start[:, None] + slots
+  positions = cache.starts()[:, None] + slots
   x, layers = params['embed'][ids], []
   for layer, kv in zip(params['layers'], cache.layers):
 
     def attend(q, k, v, kv=kv):
       kv = cache_lib.write(kv, k, v, slots)
-      return cache_lib.read(kv, q, cache.prefix_lengths, slots), kv
+      y = cache_lib.read(kv, q, cache.prefix_lengths, slots, cache.owner)
+      return y, kv
 
     x, kv = _block(cfg, layer, dtype)(x, positions, attend)
     layers.append(kv)

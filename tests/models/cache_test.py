@@ -7,6 +7,7 @@ import pytest
 
 from tandem import types
 from tandem.models import cache as cache_lib
+from tandem.models import decoder
 
 LAYOUTS = ('heads', 'slots')
 CFG = types.ModelConfig(
@@ -184,3 +185,43 @@ def test_strict_dtypes(layout):
     layer = write(cache.layers[0], k, v, _slots([0] * N))
     out = read(layer, q, cache.prefix_lengths, _slots([0] * N))
   assert out.dtype == layer.suffix_k.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_owned_rows_are_the_groups_in_any_order(layout):
+  # A permuted owner permutes rows; and a group may have any number of rows.
+  params = decoder.init_params(jax.random.key(0), CFG)
+  params = decoder.decode_params(params, CFG)
+  owner = np.arange(N) // G
+  order = np.array([4, 0, 5, 1, 3])  # row 2 is left out
+  ids = jnp.asarray([[1, 2], [3, 4], [0, 1], [2, 2], [4, 0], [1, 3]])
+  slots = jnp.asarray([[0, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1]])
+  step = jax.jit(decoder.decode_step, static_argnums=1)
+  prefix, lengths = _prefix(), jnp.asarray(LENGTHS)
+
+  def run(owner, ids, slots):
+    owned = cache_lib.allocate(
+      CFG, prefix, lengths, slots=S, owner=owner, layout=layout
+    )
+    assert owned.layers[0].prefix_k.shape[0] == B
+    x, owned = step(params, CFG, owned, ids[:, :1], slots[:, :1])
+    return step(params, CFG, owned, ids[:, 1:], slots[:, 1:])[0]
+
+  grouped = _cache(layout)
+  x, grouped = step(params, CFG, grouped, ids[:, :1], slots[:, :1])
+  x, grouped = step(params, CFG, grouped, ids[:, 1:], slots[:, 1:])
+  np.testing.assert_allclose(run(jnp.asarray(owner), ids, slots), x, atol=1e-6)
+  some = run(jnp.asarray(owner[order]), ids[order], slots[order])
+  np.testing.assert_allclose(some, x[order], atol=1e-6)
+
+
+def test_rows_that_disagree_are_an_error():
+  with pytest.raises(ValueError, match='rows=4, but owner makes 3'):
+    cache_lib.allocate(
+      CFG,
+      _prefix(),
+      jnp.asarray(LENGTHS),
+      slots=S,
+      rows=4,
+      owner=jnp.zeros(3, jnp.int32),
+    )
