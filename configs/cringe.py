@@ -3,7 +3,9 @@ r"""CRINGE: negative tokens lose to a contrast; three baselines.
   python -m launch.train --config=configs/cringe.py --workdir=runs/cringe
 
   (none)       whole rows, told apart by reward: likelihood of the right ones,
-               CRINGE on the wrong ones; no policy term, no teacher
+               CRINGE on the wrong ones; no policy term, no teacher. At ParlAI's
+               weight of 1, which unlearns the quickstart's task: see
+               tandem/losses/cringe.py and set --config.loss.cringe_coef
   :token       GRPO, and CRINGE on the tokens that the privileged teacher likes
                less, at .01
   :adaptive    the same under CRAFT's controller (a reconstruction: CRAFT's

@@ -64,6 +64,8 @@ def get_config(arg=None):
   if method == 'craft':
     config.loss.enable = config.loss.phase_aware = True
     config.loss.polarized_kl = True
+  if method == 'cringe':
+    config.loss.cringe_coef = 0.01  # at 1 it unlearns: see losses/cringe.py
   if method in common.GRPO_LINE:
     config.loss.variant = 'grpo'
     common.grpo_line(config, method)

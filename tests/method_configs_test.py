@@ -198,6 +198,8 @@ def test_baselines():
   assert loss.skill_coef == 0.001
   name, loss = loss_of(cringe.get_config())
   assert (name, loss.cringe_coef) == ('cringe', 1.0)
+  # Not the quickstart's: it would unlearn the task.
+  assert loss_of(quickstart.get_config('cringe'))[1].cringe_coef == 0.01
   assert loss_of(cringe.get_config('adaptive'))[0] == 'adaptive_cringe'
 
 

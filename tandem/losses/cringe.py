@@ -7,7 +7,8 @@ s- is the label's logit and s+ that of the likeliest other token (CRINGE's k =
 `contrast='teacher'` takes logp - logp_teacher instead and needs no logits. The
 slope is below 1 either way.
 
-  cringe           rows by reward: Agg_pos(-logp) + cringe_coef Agg_neg(CRINGE)
+  cringe           rows by reward: Agg(-logp on right rows, cringe_coef CRINGE
+                   on wrong ones), over the tokens of all rows as in ParlAI
   token_cringe     L_PG + KL + cringe_coef Agg_neg(CRINGE), a negative token one
                    that the privileged teacher likes less: Delta_t < 0
   adaptive_cringe  the same with CRAFT's controller on both coefficients, its
@@ -15,9 +16,25 @@ slope is below 1 either way.
 
 Each is a variant of its own, so none of them meets CRAFT's credit in one loss.
 
-Source: CRINGE (Adolphs et al. 2022) as METHODS §5 found it in ParlAI; of the
-  adaptive one CRAFT (arXiv 2606.29476) gives no formula: a reconstruction.
-  We differ: s+ is the top other token, never a sample from the top k.
+What row-level CRINGE at its own weight of 1 does to sampled reasoning: right
+and wrong rows share most of their tokens (format, steps that hold), and such a
+token is pulled up by 1 - p in right rows and down by sigmoid(s- - s+), near p,
+in wrong ones. Its p therefore settles where (1 - p) pos = cringe_coef p neg,
+pos and neg being the shares of tokens in right and wrong rows:
+
+    p = pos / (pos + cringe_coef neg)
+
+At weight 1, the default, that is pos itself at every shared token, so whole
+responses come apart (the weight is ParlAI's for labelled dialogue, where good
+text is data of its own). The weight must be small against 1 / length. The
+quickstart takes the token forms' .01, with which it learns, and less than on
+its right rows alone: LOG.md.
+
+Source: CRINGE (Adolphs et al. 2022) as METHODS §5 found it in ParlAI, whose
+  weight is 1 and whose mean is over the tokens of both kinds; of the adaptive
+  one CRAFT (arXiv 2606.29476) gives no formula: a reconstruction.
+  We differ: s+ is the top other token (the same at ParlAI's default k = 1),
+  never a sample from the top k.
 """
 
 import dataclasses
@@ -123,19 +140,20 @@ def row_credit(batch: types.StepBatch, state, cfg: RowConfig):
 
 
 def row_objective(stats, credit: types.Credit, cfg: RowConfig) -> variant.Terms:
-  """Likelihood of the good rows and CRINGE on the bad ones."""
+  """Likelihood of the good rows and CRINGE on the bad ones.
+
+  Both are means over the tokens of all rows, so that they add to one.
+  """
   rows = credit.rows
-  likelihood = masked.aggregate(
-    -masked.hide(stats['logp'], rows['positive']),
-    rows['positive'],
-    cfg.agg,
-    length=cfg.agg_length,
-  )
-  per_token = penalty(stats, rows, rows['negative'], cfg)
-  cringe = privileged.negative_term(
-    per_token, rows['negative'], cfg, cfg.cringe_coef
-  )
-  return {'likelihood': likelihood, 'cringe': cringe}
+  positive, negative = rows['positive'], rows['negative']
+  surprise = -masked.hide(stats['logp'], positive)
+  per_token = penalty(stats, rows, negative, cfg)
+  return {
+    'likelihood': privileged.token_term(surprise, positive, rows, cfg, 1.0),
+    'cringe': privileged.token_term(
+      per_token, negative, rows, cfg, cfg.cringe_coef
+    ),
+  }
 
 
 def _token_credit(batch, cfg):

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,17 +28,40 @@ def test_rows_by_reward():
   bad = np.asarray(batch.valid) & ~good
   likelihood, cringe = terms['likelihood'], terms['cringe']
   logp, contrast = np.asarray(stats['logp']), np.asarray(stats['contrast'])
+  tokens = sum(batches.LENGTHS)  # of both kinds, as in ParlAI
   np.testing.assert_allclose(
-    likelihood[:2], (-logp[good].sum(), good.sum()), rtol=1e-5
+    likelihood[:2], (-logp[good].sum(), tokens), rtol=1e-5
   )
   np.testing.assert_allclose(
-    cringe[:2], (softplus(contrast[bad]).sum(), bad.sum()), rtol=1e-5
+    cringe[:2], (softplus(contrast[bad]).sum(), tokens), rtol=1e-5
   )
   # The slope is the softmax of label and contrast: below 1, unlike 1 / (1 - p).
   slope = np.where(bad, sigmoid(contrast), 0)
   np.testing.assert_allclose(cringe[2]['contrast'], slope, rtol=1e-5)
   np.testing.assert_array_equal(likelihood[2]['logp'], np.where(good, -1, 0))
   assert not np.any(cringe[2]['logp'])
+
+
+@pytest.mark.parametrize('coef', [1.0, 0.01])
+def test_a_token_of_right_and_wrong_rows_settles_below_one(coef):
+  """Two symbols: the loss stands still at p = pos / (pos + coef neg)."""
+  batch = batches.step_batch((6,) * 8)
+  batch = batch.replace(rewards=jnp.array([1.0, 1, 1, 0, 0, 0, 0, 0]))
+  variant = losses.get('cringe')
+  cfg = losses.make_config('cringe', cringe_coef=coef)
+  credit, _, _ = variant.credit(batch, {}, cfg)
+
+  def slope(p):
+    def loss(gap):
+      gaps = jnp.broadcast_to(gap, batch.valid.shape)
+      stats = {'logp': -jnp.logaddexp(0.0, -gaps), 'contrast': gaps}
+      return batches.loss(variant.objective(stats, credit, cfg))
+
+    return jax.grad(loss)(jnp.log(p / (1 - p)))
+
+  rest = 3 / (3 + coef * 5)
+  np.testing.assert_allclose(slope(rest), 0, atol=1e-6)
+  assert slope(0.98 * rest) < 0 < slope(1 - 0.9 * (1 - rest))
 
 
 @pytest.mark.parametrize('name', ['token_cringe', 'cringe'])
@@ -53,7 +77,8 @@ def test_contrast_with_the_teacher_needs_no_logits(name):
   negative = np.asarray(credit.rows['negative'])
   x = np.where(negative, stats['logp'] - batch.scores['privileged'], 0)
   np.testing.assert_allclose(total, softplus(x[negative]).sum(), rtol=1e-5)
-  assert count == negative.sum()
+  by_row = name == 'cringe'
+  assert count == (sum(batches.LENGTHS) if by_row else negative.sum())
   slope = np.where(negative, sigmoid(x), 0)
   np.testing.assert_allclose(grad['logp'], slope, atol=1e-6)
 
