@@ -72,6 +72,7 @@ LOSS_FIELDS = {
   'fallback': str,
   'ended_sibling': str,
   'grouping': str,
+  'negative_branch': str,
   'theta_kl': float,
   'kl_swap': bool,
   'weight_clip': float,

@@ -49,6 +49,8 @@ def craft_reconstructions():
   yield {'loss.cti_variant': 'fallback'}
   yield {'loss.ended_sibling': 'neutral'}
   yield {'loss.fallback': 'zero'}
+  for branch in ('o1_drop', 'o2_unlikelihood', 'o3_cringe'):  # B.10
+    yield {'loss.negative_branch': branch}
   yield {'loss.controller_law': 'welfare'}
   for target in (0.3, 0.7):
     for rule in ('shift', 'piecewise'):

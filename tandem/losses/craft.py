@@ -9,11 +9,29 @@
 Three switches, static in Python: `enable` (P1, the CTI term; off, the whole
 loss is SDAR's: the same program text and the same bits), `phase_aware` (P2,
 lambda and mu from `controller`, acting in the next step) and `polarized_kl`
-(P3). Ablations: A1 enable alone; A2 with phase_aware; A3 with polarized_kl; A4
+(P3). METHODS §4.4 has all three off by default, as switches of a trainer that
+would run SDAR without them; here `enable` is on, since whoever names the
+variant `craft` asks for its credit and SDAR has a variant of its own. Ablations: A1 enable alone; A2 with phase_aware; A3 with polarized_kl; A4
 beta_pos, beta_neg; A5 tau; A6 g_min=999; A7 kl_swap.
 
 CTI and c are computed once on the whole step batch from old log-probs, since
 siblings must be together; at the first update that is the paper's live form.
+
+The negative branch, tokens with c < 0. As printed, (10) pushes them by |c| log
+pi, which has no lower bound. The paper's B.10 weighs three options O1 to O3;
+METHODS has their names and no formula, so `negative_branch` holds three readings
+of our own: out, and by either of the bounded penalties of the paper's baselines.
+
+  paper            |c| log pi(y_t), slope |c| in log pi
+  o1_drop          0: only c > 0 teaches
+  o2_unlikelihood  -|c| log(1 - pi(y_t)), slope |c| p / (1 - p): fades as p
+                   goes to 0, p taken as at most 1 - 1e-6 (`unlikelihood`)
+  o3_cringe        |c| softplus(s- - s+), slope below |c| in the label's logit
+                   less the likeliest other's (`cringe`)
+
+c itself stays: the controller, (14)'s regions, the metrics and so F-a and F-b
+are the same under each, and the count is of all valid tokens. By F-b c < 0 are
+the tokens of *good* rollouts when rewards are binary.
 
 What the printed equations do (METHODS §4.7, checked in tests/losses):
 
@@ -53,6 +71,7 @@ from tandem.losses import privileged
 from tandem.losses import ranks
 from tandem.losses import sdar
 from tandem.losses import siblings
+from tandem.losses import unlikelihood
 from tandem.losses import variant
 
 # What only an enabled CRAFT reads, the controller's fields aside.
@@ -67,7 +86,9 @@ CREDIT = (
   'fallback',
   'ended_sibling',
   'grouping',
+  'negative_branch',
 )
+BRANCHES = ('paper', 'o1_drop', 'o2_unlikelihood', 'o3_cringe')
 POLARITY = ('theta_kl', 'kl_swap')
 
 
@@ -89,6 +110,7 @@ class Config(sdar.Config, controller.Fields):
     kl_swap: exchanges the two outer regions (A7).
     grouping: 'group', the other episodes of the prompt; 'turn', their rows of
       the same turn, for episodes cut into a row per turn.
+    negative_branch: what becomes of L_CTI where c < 0; see above.
   """
 
   enable: bool = True
@@ -104,6 +126,7 @@ class Config(sdar.Config, controller.Fields):
   fallback: str = 'product'
   ended_sibling: str = 'exclude'
   grouping: str = 'group'
+  negative_branch: str = 'paper'
   theta_kl: float = 0.0
   kl_swap: bool = False
 
@@ -118,6 +141,7 @@ class Config(sdar.Config, controller.Fields):
       self.ended_sibling,
     )
     checks.choice('grouping', self.grouping, ('group', 'turn'))
+    checks.choice('negative_branch', self.negative_branch, BRANCHES)
     for field in ('theta_gate', 'theta_kl'):
       checks.between(field, getattr(self, field), 0.0, 1.0)
     for field in ('cti_coef', 'beta_pos', 'beta_neg'):
@@ -275,6 +299,22 @@ def polarised(logp: jax.Array, rows, cfg: Config) -> jax.Array:
   return jnp.where(above | below, outer, neutral)
 
 
+def cti_loss(stats, rows, cfg: Config) -> jax.Array:
+  """L_CTI per token, [n, T]: (10), or a negative branch of another kind."""
+  mask, c = rows['mask'], rows['credit']
+  printed = -c * masked.hide(stats['logp'], mask)
+  if cfg.negative_branch == 'paper':
+    return printed
+  down = mask & (c < 0)
+  if cfg.negative_branch == 'o1_drop':
+    penalty = jnp.zeros_like(printed)
+  elif cfg.negative_branch == 'o2_unlikelihood':
+    penalty = unlikelihood.penalty(masked.hide(stats['logp'], down, -1.0))
+  else:
+    penalty = jax.nn.softplus(masked.hide(stats['contrast'], down))
+  return jnp.where(down, -c * penalty, printed)
+
+
 def objective(stats, credit: types.Credit, cfg: Config) -> variant.Terms:
   """The anchored GRPO's terms, the KL's replaced, and CTI's."""
   if not cfg.enable:
@@ -286,14 +326,20 @@ def objective(stats, credit: types.Credit, cfg: Config) -> variant.Terms:
     penalty = polarised if cfg.polarized_kl else privileged.anchor_penalty
     per_token = penalty(stats['logp'], rows, cfg)
     terms['kl'] = privileged.token_term(per_token, mask, rows, cfg, mu)
-  pull = -rows['credit'] * masked.hide(stats['logp'], mask)
-  terms['cti'] = privileged.token_term(pull, mask, rows, cfg, lam)
+  per_token = cti_loss(stats, rows, cfg)
+  terms['cti'] = privileged.token_term(per_token, mask, rows, cfg, lam)
   return terms
 
 
 def scorings(cfg: Config) -> tuple[str, ...]:
   """Frozen scorings that credit reads."""
   return (privileged if cfg.enable else sdar).scorings(cfg)
+
+
+def stats(cfg: Config) -> tuple[str, ...]:
+  """Current-policy statistics that objective reads."""
+  contrast = cfg.negative_branch == 'o3_cringe'
+  return (*grpo.stats(cfg), 'contrast') if contrast else grpo.stats(cfg)
 
 
 def check(cfg: Config, mode: str, group: int) -> None:
@@ -310,7 +356,7 @@ VARIANT = variant.Variant(
   credit=credit,
   objective=objective,
   scorings=scorings,
-  stats=grpo.stats,
+  stats=stats,
   check=check,
   init_state=init_state,
 )

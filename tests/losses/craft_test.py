@@ -131,6 +131,55 @@ def test_polarised_kl_by_hand(swap):
   np.testing.assert_allclose(grad, [[sign, -sign, *slope, 0]], atol=1e-6)
 
 
+def branch_slopes(p, contrast):
+  """Of each penalty in log p, or in the contrast, by hand."""
+  return {
+    'paper': 1.0,
+    'o1_drop': 0.0,
+    'o2_unlikelihood': p / (1 - p),
+    'o3_cringe': 1 / (1 + np.exp(-contrast)),
+  }
+
+
+@pytest.mark.parametrize('branch', craft.BRANCHES)
+def test_a_negative_branch_changes_negative_credit_alone(branch):
+  batch, _ = given()
+  stats = batches.statistics(batch, ('logp', 'contrast'))
+  fields = ALL_ON | {'negative_branch': branch}
+  before = runs.terms('craft', batch, stats, **ALL_ON)
+  after = runs.terms('craft', batch, stats, **fields)
+  for term in ('policy', 'kl'):
+    equal(after[term], before[term])
+  # The credit, what the controller follows and the regions stay: F-a, F-b.
+  paid, state, metrics = runs.credit('craft', batch, **fields)
+  equal((paid, state, metrics), runs.credit('craft', batch, **ALL_ON))
+  assert after['cti'][1] == before['cti'][1]
+  c = np.asarray(paid.rows['credit'])
+  down = np.asarray(batch.valid) & (c < 0)
+  assert down.any()
+  good = np.broadcast_to(paid.rows['advantage'][:, None] > 0, c.shape)
+  assert good[down].mean() > 0.9  # the fallback at a row's end aside
+  grads = after['cti'][2]
+  equal(grads['logp'][~down], before['cti'][2]['logp'][~down])
+  moved = 'contrast' if branch == 'o3_cringe' else 'logp'
+  other = {'logp': 'contrast', 'contrast': 'logp'}[moved]
+  assert not np.any(np.asarray(grads[other])[down])
+  slope = branch_slopes(np.exp(stats['logp']), np.asarray(stats['contrast']))
+  want = np.broadcast_to(-0.0125 * c * slope[branch], c.shape)
+  np.testing.assert_allclose(grads[moved][down], want[down], rtol=1e-5)
+
+
+def test_the_branch_of_the_paper_is_the_default_and_asks_for_nothing():
+  batch, stats = given()
+  text = lambda **fields: (
+    whole_step('craft', **fields).lower(batch, stats).as_text()
+  )
+  assert text() == text(negative_branch='paper')
+  assert text() != text(negative_branch='o1_drop')
+  variant = losses.get('craft')
+  assert variant.stats(losses.make_config('craft')) == ('logp',)
+
+
 def uniform_gap():
   """Three good rows of eight under one gap for all: F-a's setting."""
   batch, stats = given()
@@ -233,6 +282,8 @@ def test_metrics():
     ({'beta_neg': -1.0}, 'beta_neg=-1.0'),
     ({'theta_gate': 2.0}, 'outside'),
     ({'grouping': 'uid'}, 'turn'),
+    ({'negative_branch': 'o4'}, 'o3_cringe'),
+    ({'enable': False, 'negative_branch': 'o1_drop'}, 'enable=False is SDAR'),
     ({'enable': False, 'phase_aware': True}, 'enable=False is SDAR'),
     ({'enable': False, 'tau': 0.5}, 'enable=False is SDAR'),
     ({'sdar_coef': 0.1}, "takes SDAR's place"),

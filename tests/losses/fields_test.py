@@ -103,6 +103,7 @@ CHANGES = {
     'fallback': ({}, 'zero'),
     'ended_sibling': ({}, 'neutral'),
     'grouping': ({}, 'turn'),
+    'negative_branch': ({}, 'o1_drop'),
     'theta_kl': (POLAR, 0.99),
     'kl_swap': (POLAR, True),
   },

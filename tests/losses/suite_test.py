@@ -68,6 +68,9 @@ SETTINGS |= {
   'craft': {
     'all': {'phase_aware': True, 'polarized_kl': True},
     'turns': {'grouping': 'turn', 'cti_variant': 'negated', 'g_min': 3},
+    'o1': {'negative_branch': 'o1_drop'},
+    'o2': {'negative_branch': 'o2_unlikelihood'},
+    'o3': {'negative_branch': 'o3_cringe', 'phase_aware': True},
   },
   'token_cringe': {'teacher': {'contrast': 'teacher'}},
   'unlikelihood': {'row': {'negatives': 'row'}},
