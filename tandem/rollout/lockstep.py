@@ -7,7 +7,6 @@ author. `naive.py` is the definition; this is the same, batched and compiled.
 
 import functools
 
-import chex
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 from tandem import types
 from tandem.models import cache as cache_lib
 from tandem.models import decoder
+from tandem.rollout import frame
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import turns as turns_lib
 
@@ -31,35 +31,6 @@ class _Carry:
   junior: cache_lib.Cache | None
   out: dict[str, jax.Array]  # name -> [N, T]
   lengths: jax.Array  # [N] int32
-
-
-def check(
-  senior_cfg: types.ModelConfig,
-  junior_cfg: types.ModelConfig | None,
-  prompts: types.Context,
-  row_keys: jax.Array,
-  group: int,
-  boundary: jax.Array,
-) -> int:
-  """V, the vocabulary that the writers share; raises where shapes disagree."""
-  n = row_keys.shape[0]
-  b = prompts.ids.shape[0]
-  if b * group != n:
-    raise ValueError(
-      f'{b} prompts with group={group} are {b * group} rows, but {n} row keys '
-      'were given; give one key per row, siblings adjacent.'
-    )
-  vocab = senior_cfg.vocab
-  if junior_cfg is not None:
-    vocab = min(vocab, junior_cfg.vocab)
-  if boundary.shape[0] < vocab:
-    raise ValueError(
-      f'The boundary table has {boundary.shape[0]} entries for a vocabulary of '
-      f'{vocab}; build it with text.boundaries.boundary_table(tokenizer, '
-      'vocab=...).'
-    )
-  chex.assert_shape(prompts.lengths, (b,))
-  return vocab
 
 
 @functools.partial(
@@ -120,22 +91,11 @@ def lockstep(
       table is shorter than the vocabulary.
   """
   pair = junior is not None
-  vocab = check(senior_cfg, junior_cfg, prompts, row_keys, group, boundary)
+  vocab = frame.check(
+    senior_cfg, junior_cfg, prompts, row_keys, group, boundary
+  )
   n, rows = row_keys.shape[0], jnp.arange(row_keys.shape[0])
   eos = jnp.asarray(eos_ids, jnp.int32)
-
-  def start(params, cfg):
-    # The last prompt token is left to the loop, whose first step reads it;
-    # so the prefill makes keys and values only, and the loop is uniform.
-    prefix = decoder.prefill(params, cfg, prompts.ids)
-    return cache_lib.allocate(
-      cfg,
-      prefix,
-      prompts.lengths - 1,
-      group=group,
-      slots=max_tokens,
-      layout=layout,
-    )
 
   def read(params, cfg, cache, c):
     slots = jnp.full((n, 1), c.t)
@@ -189,35 +149,24 @@ def lockstep(
       lengths=c.lengths + ~c.done,
     )
 
-  names = {'tokens': jnp.int32, 'logp_senior': jnp.float32}
-  names['raw_senior'] = jnp.float32
-  if pair:
-    names |= {'author': jnp.bool_, 'logp_junior': jnp.float32}
-    names['raw_junior'] = jnp.float32
-  last = jnp.take_along_axis(prompts.ids, prompts.lengths[:, None] - 1, 1)
+  start = functools.partial(
+    frame.start_cache,
+    prompts=prompts,
+    group=group,
+    slots=max_tokens,
+    layout=layout,
+  )
   carry = _Carry(
     t=jnp.zeros((), jnp.int32),
-    token=jnp.repeat(last[:, 0], group),
+    token=jnp.repeat(frame.last_tokens(prompts), group),
     turn=turns_lib.start(turns, coin(0)),
     done=jnp.zeros((n,), jnp.bool_),
     senior=start(senior, senior_cfg),
     junior=start(junior, junior_cfg) if pair else None,
-    out={k: jnp.zeros((n, max_tokens), d) for k, d in names.items()},
+    out=frame.buffers(n, max_tokens, pair),
     lengths=jnp.zeros((n,), jnp.int32),
   )
   carry = jax.lax.while_loop(
     lambda c: (c.t < max_tokens) & ~c.done.all(), body, carry
   )
-  finish = jnp.where(
-    carry.done, types.FINISH.index('eos'), types.FINISH.index('length')
-  )
-  return types.Rollout(
-    tokens=carry.out['tokens'],
-    lengths=carry.lengths,
-    author=carry.out.get('author'),
-    logp_senior=carry.out['logp_senior'],
-    logp_junior=carry.out.get('logp_junior'),
-    raw_senior=carry.out['raw_senior'],
-    raw_junior=carry.out.get('raw_junior'),
-    finish=finish.astype(jnp.int8),
-  )
+  return frame.rollout(carry.out, carry.lengths, carry.done)

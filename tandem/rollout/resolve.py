@@ -15,6 +15,11 @@ class Counts:
   rounds: jax.Array  # [N] int32; rounds until the row ended
   tested: jax.Array  # [N] int32; emitted tokens after which a draft waited
   passed: jax.Array  # [N] int32; those equal to the draft, so that it went on
+  passes: jax.Array  # [] int32; rounds of the loop, whoever took part
+
+  def idle(self, slots: int) -> jax.Array:
+    """[] float32: the share of slot-rounds in which a slot had no row."""
+    return 1 - self.rounds.sum() / (self.passes * slots)
 
 
 @struct.dataclass
@@ -99,5 +104,7 @@ def resolve(
     emit=emit,
     turn=state,
     ended=ended.any(1),
-    counts=Counts(live.astype(jnp.int32), tested.sum(1), passed.sum(1)),
+    counts=Counts(
+      live.astype(jnp.int32), tested.sum(1), passed.sum(1), jnp.asarray(1)
+    ),
   )

@@ -11,6 +11,9 @@ Both models write their caches as they read. After m < k emitted tokens, the
 slots of the rejected rest are rewritten by the next round before any query
 reads them (the contract of `cache`), so nothing is rolled back or copied.
 
+Rows stand each at a position of its own, so the same loop fills the slots of
+ended rows with waiting ones (`slots`); with k=1 that is lockstep with refill.
+
 Source: speculative decoding (arXiv 2211.17192), with noise shared between the
 models in place of rejection sampling, so that authors stay those of the turns.
 """
@@ -24,78 +27,35 @@ import jax.numpy as jnp
 from tandem import types
 from tandem.models import cache as cache_lib
 from tandem.models import decoder
-from tandem.rollout import lockstep as lockstep_lib
+from tandem.rollout import frame
 from tandem.rollout import lookup
+from tandem.rollout import proposals
 from tandem.rollout import resolve as resolve_lib
 from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import slots as slots_lib
 from tandem.rollout import turns as turns_lib
 
-DRAFTERS = ('junior', 'senior', 'lookup')
-
-# How far below the least kept score a recomputed one may lie by rounding.
-_NEAR_TIE = 1e-4
-
-
-@struct.dataclass
-class _Said:
-  """What a model says at each position, without its [.., V] logits."""
-
-  choice: jax.Array  # [...] int32; its proposal
-  x: jax.Array  # [..., D]; the final hidden state
-  total: jax.Array  # [...] float32; logsumexp of the filtered scores
-  raw_total: jax.Array  # [...] float32; logsumexp of the logits
-  least: jax.Array | None  # [...] float32; least kept score, where filtered
+DRAFTERS = ('junior', 'senior', 'holder', 'lookup')
 
 
 @struct.dataclass
 class _Carry:
-  """The loop's state. N rows; each at a position of its own."""
+  """The loop's state: M slots, each at a position of its own, and N rows."""
 
-  t: jax.Array  # [N] int32; emitted tokens, the position about to be written
-  token: jax.Array  # [N] int32; the last token, not yet in the caches
+  seats: slots_lib.Seats
+  t: jax.Array  # [M] int32; emitted tokens, the position about to be written
+  token: jax.Array  # [M] int32; the last token, not yet in the caches
   turn: turns_lib.TurnState
-  done: jax.Array  # [N] bool
-  eos: jax.Array  # [N] bool; done by EOS
+  live: jax.Array  # [M] bool
   caches: dict[str, cache_lib.Cache]
+  text: jax.Array | None  # [M, P + T] int32; where drafts are looked up
   out: dict[str, jax.Array]  # name -> [N, T]
-  text: jax.Array | None  # [N, P + T] int32; where drafts are looked up
+  lengths: jax.Array  # [N] int32
+  eos: jax.Array  # [N] bool; ended by EOS
   counts: resolve_lib.Counts
 
 
-def _listen(params, cfg, x, noise, sampling, vocab) -> _Said:
-  """What the model says at hidden states x [..., D]; noise [..., >= V]."""
-  logits = decoder.logits_of(params, cfg, x)[..., :vocab]
-  scores = sampling_lib.filtered(logits, sampling)
-  flat = lambda a: a.reshape((-1, a.shape[-1]))
-  if noise is not None:
-    noise = flat(noise[..., : scores.shape[-1]])
-  choice = sampling_lib.choose(flat(scores), noise)
-  least = None
-  if not sampling.full_law:
-    least = jnp.where(scores > -jnp.inf, scores, jnp.inf).min(-1)
-  return _Said(
-    choice=choice.reshape(x.shape[:-1]),
-    x=x,
-    total=jax.nn.logsumexp(scores, -1),
-    raw_total=jax.nn.logsumexp(logits, -1),
-    least=least,
-  )
-
-
-def _record(params, cfg, said: _Said, tokens, sampling):
-  """Log-probs of tokens [...] under the law and raw, each [...] float32."""
-  logit = decoder.logits_at(params, cfg, said.x, tokens)
-  raw = jnp.minimum(logit - said.raw_total, 0)  # a sum's rounding aside, <= 0
-  if sampling.greedy:
-    return jnp.where(tokens == said.choice, 0.0, -jnp.inf), raw
-  score = logit / sampling.temperature
-  logp = jnp.minimum(score - said.total, 0)
-  if said.least is not None:
-    logp = jnp.where(score >= said.least - _NEAR_TIE, logp, -jnp.inf)
-  return logp, raw
-
-
-def _check(junior, draft_tokens, drafter, solo):
+def _check(junior, draft_tokens, drafter, solo, slots):
   if drafter not in DRAFTERS:
     raise ValueError(
       f'drafter={drafter!r} is unknown; one of {", ".join(DRAFTERS)}.'
@@ -104,15 +64,19 @@ def _check(junior, draft_tokens, drafter, solo):
     raise ValueError(
       f'draft_tokens={draft_tokens} must be at least 1, which is lockstep.'
     )
-  if junior is None and drafter != 'lookup':
+  if junior is None and drafter != 'lookup' and draft_tokens > 1:
     raise ValueError(
       f'drafter={drafter!r} needs two models, but junior is None; give one, or '
       "draft with drafter='lookup'."
     )
-  if solo and drafter == 'senior':
+  if solo and drafter in ('senior', 'holder'):
     raise ValueError(
-      'the senior cannot draft for itself; in solo mode the drafter is '
-      "'junior' or 'lookup'."
+      f'drafter={drafter!r} has the senior draft for itself; in solo mode the '
+      "drafter is 'junior' or 'lookup'."
+    )
+  if slots is not None and slots < 1:
+    raise ValueError(
+      f'slots={slots} must be at least 1; None gives every row a slot.'
     )
 
 
@@ -129,6 +93,7 @@ def _check(junior, draft_tokens, drafter, solo):
     'draft_tokens',
     'drafter',
     'solo',
+    'slots',
     'layout',
   ),
 )
@@ -149,6 +114,7 @@ def counted(
   draft_tokens: int = 8,
   drafter: str = 'junior',
   solo: bool = False,
+  slots: int | None = None,
   layout: str | None = None,
 ) -> tuple[types.Rollout, resolve_lib.Counts]:
   """Writes one response per row: lockstep's, in fewer passes.
@@ -167,85 +133,87 @@ def counted(
     turns: the schedule.
     sampling: temperature and filters, the same for both models.
     draft_tokens: k, positions of a round. 1 is lockstep.
-    drafter: who runs ahead, `junior` or `senior`; or `lookup`, which repeats
-      what the row wrote before, and both models read the draft in one pass.
+    drafter: who runs ahead, `junior` or `senior`; `holder`, in each round the
+      model that holds the turn in most rows, while the other catches up in one
+      pass, for schedules of long turns; or `lookup`, which repeats what the row
+      wrote before, and both models read the draft in one pass.
     solo: the senior writes alone, and a junior, if given, only drafts.
+    slots: M, rows decoded at once; the others wait for a slot. None: all. With
+      fewer slots than rows a slot's prompt is looked up among all prompts, at
+      the price said in `cache.read`.
     layout: of the cache; None for the backend's own.
 
   Returns:
     A Rollout of N rows by T positions, and how drafting went.
 
   Raises:
-    ValueError: as lockstep; or an unknown drafter, no draft, or a drafter that
-      is not there.
+    ValueError: as lockstep; or an unknown drafter, no draft, no slot, or a
+      drafter that is not there.
   """
-  _check(junior, draft_tokens, drafter, solo)
+  _check(junior, draft_tokens, drafter, solo, slots)
   pair = junior is not None and not solo
-  vocab = lockstep_lib.check(
+  vocab = frame.check(
     senior_cfg, junior_cfg if pair else None, prompts, row_keys, group, boundary
   )
+  n, k = row_keys.shape[0], draft_tokens
+  m = min(slots or n, n)
   models = {'senior': (senior, senior_cfg)}
-  if pair or drafter == 'junior':
+  if junior is not None and (pair or drafter == 'junior'):
     models['junior'] = (junior, junior_cfg)
   writers = ('senior', 'junior') if pair else ('senior',)
-  n, k = row_keys.shape[0], draft_tokens
-  rows = jnp.arange(n)[:, None]
   eos = jnp.asarray(eos_ids, jnp.int32)
-  prompt_lengths = jnp.repeat(prompts.lengths, group)
+  first = frame.last_tokens(prompts)
 
-  def start(params, cfg):
-    # The last prompt token is left to the loop, as in lockstep.
-    prefix = decoder.prefill(params, cfg, prompts.ids)
-    lengths = prompts.lengths - 1
-    return cache_lib.allocate(
-      cfg, prefix, lengths, group=group, slots=max_tokens, layout=layout
-    )
+  def begin(row):
+    """(token, turn) of rows [M] at position 0; of no row: anything."""
+    coin = sampling_lib.coins(row_keys[row], jnp.zeros_like(row), turns.p)
+    return first[row // group], turns_lib.start(turns, coin)
 
-  def noise(at):
-    """[N, C] positions -> [N, C, V]; used within one pass, then forgotten."""
-    if sampling.greedy:
-      return None
-    draw = lambda t: sampling_lib.token_noise(row_keys, t, vocab)
-    return jax.vmap(draw, 1, 1)(at)
+  def whole(row):
+    """[M, P + T], the prompts of rows and room for their responses."""
+    return jnp.pad(prompts.ids, ((0, 0), (0, max_tokens)))[row // group]
 
-  def read(name, cache, ids, at):
-    """One pass of a model over ids [N, C] at positions `at` [N, C]."""
-    params, cfg = models[name]
-    x, cache = decoder.decode_step(params, cfg, cache, ids, at)
-    return _listen(params, cfg, x, noise(at), sampling, vocab), cache
-
-  def run_ahead(cache, token, at):
-    """The drafter alone: k tokens, one by one."""
-
-    def step(carry, t):
-      token, cache = carry
-      said, cache = read(drafter, cache, token[:, None], t[:, None])
-      said = jax.tree.map(lambda a: a[:, 0], said)
-      return (said.choice, cache), (token, said)
-
-    (_, cache), out = jax.lax.scan(step, (token, cache), at.T)
-    inputs, said = jax.tree.map(lambda a: jnp.swapaxes(a, 0, 1), out)
-    return inputs, said, cache
-
-  def body(c: _Carry) -> _Carry:
-    at = c.t[:, None] + jnp.arange(k)[None]
-    caches, said = dict(c.caches), {}
+  def speak(c: _Carry, drafter: str, row, at):
+    """Both models' words at positions `at` [M, k], and what was read there."""
+    speaker = proposals.Speaker(row_keys[row], sampling, vocab)
+    caches, said, drawn = dict(c.caches), {}, None
     if drafter == 'lookup':
-      guess = lookup.draft(c.text, prompt_lengths + c.t, k - 1)
-      inputs = jnp.concatenate([c.token[:, None], guess], 1)
+      end = prompts.lengths[row // group] + c.t
+      inputs = jnp.concatenate(
+        [c.token[:, None], lookup.draft(c.text, end, k - 1)], 1
+      )
     else:
-      inputs, said[drafter], caches[drafter] = run_ahead(
-        caches[drafter], c.token, at
+      inputs, said[drafter], drawn, caches[drafter] = proposals.run_ahead(
+        speaker, models[drafter], caches[drafter], c.token[:, None], at
       )
     for name in models:
       if name != drafter:
-        said[name], caches[name] = read(name, caches[name], inputs, at)
-    coin = lambda t: sampling_lib.coins(row_keys, t, turns.p)
+        said[name], caches[name] = proposals.read(
+          speaker, models[name], caches[name], inputs, at, drawn
+        )
+    return inputs, said, caches
+
+  def body(c: _Carry) -> _Carry:
+    # Without a row, the last one: its words are not written anywhere.
+    row = jnp.minimum(c.seats.row, n - 1) if m < n else jnp.arange(n)
+    at = c.t[:, None] + jnp.arange(k)[None]
+    if drafter == 'holder':
+      held = (c.live & c.turn.author).sum() * 2 > c.live.sum()
+      inputs, said, caches = jax.lax.cond(
+        held,
+        lambda: speak(c, 'senior', row, at),
+        lambda: speak(c, 'junior', row, at),
+      )
+    else:
+      # At k=1 nobody drafts.
+      who = drafter if drafter in models or drafter == 'lookup' else 'senior'
+      inputs, said, caches = speak(c, who, row, at)
+    coin = lambda t: sampling_lib.coins(row_keys[row], t, turns.p)
     coins = jax.vmap(coin, 1, 1)(c.t[:, None] + jnp.arange(k + 1)[None])
     got = resolve_lib.resolve(
       turns,
       c.turn,
-      ~c.done,
+      c.live,
       max_tokens - c.t,
       inputs,
       said['senior'].choice,
@@ -256,67 +224,92 @@ def counted(
     )
     values = {'tokens': got.tokens, 'author': got.author}
     for name in writers:
-      values[f'logp_{name}'], values[f'raw_{name}'] = _record(
+      values[f'logp_{name}'], values[f'raw_{name}'] = proposals.record(
         *models[name], said[name], got.tokens, sampling
       )
 
-    def put(buffer, values, at):
+    def put(buffer, rows, values, at):
       at = jnp.where(got.emit, at, buffer.shape[1])
-      return buffer.at[rows, at].set(values, mode='drop')
+      return buffer.at[rows[:, None], at].set(values, mode='drop')
 
-    text = c.text
+    text, seats = c.text, c.seats
     if text is not None:
-      text = put(text, got.tokens, prompt_lengths[:, None] + at)
+      place = prompts.lengths[row // group][:, None] + at
+      text = put(text, jnp.arange(m), got.tokens, place)
     emitted = got.emit.sum(1)
     last = jnp.maximum(emitted - 1, 0)[:, None]
     token = jnp.take_along_axis(got.tokens, last, 1)[:, 0]
-    t = c.t + emitted
-    return _Carry(
+    token, turn, t = jnp.where(c.live, token, c.token), got.turn, c.t + emitted
+    live = c.live & ~got.ended & (t < max_tokens)
+    add = lambda total, new: total.at[row].add(new)
+    carry = _Carry(
+      seats=seats,
       t=t,
-      token=jnp.where(c.done, c.token, token),
-      turn=got.turn,
-      done=c.done | got.ended | (t >= max_tokens),
-      eos=c.eos | got.ended,
+      token=token,
+      turn=turn,
+      live=live,
       caches=caches,
-      out={name: put(b, values[name], at) for name, b in c.out.items()},
       text=text,
-      counts=jax.tree.map(jnp.add, c.counts, got.counts),
+      out={a: put(b, row, values[a], at) for a, b in c.out.items()},
+      lengths=add(c.lengths, emitted),
+      eos=c.eos.at[row].max(got.ended),
+      counts=resolve_lib.Counts(
+        *(
+          add(getattr(c.counts, x), getattr(got.counts, x))
+          for x in ('rounds', 'tested', 'passed')
+        ),
+        passes=c.counts.passes + 1,
+      ),
+    )
+    return seated(carry) if m < n else carry
+
+  def seated(c: _Carry) -> _Carry:
+    """Ended rows give way to waiting ones; their cache is simply rewritten."""
+    seats, fresh = slots_lib.refill(c.seats, ~c.live, n)
+    row = jnp.minimum(seats.row, n - 1)
+    token, turn = begin(row)
+    new = lambda a, b: jnp.where(fresh, a, b)
+    text = c.text
+    if text is not None:
+      text = jnp.where(fresh[:, None], whole(row), text)
+    owner = lambda x: x.replace(owner=row // group)
+    return c.replace(
+      seats=seats,
+      t=new(0, c.t),
+      token=new(token, c.token),
+      turn=jax.tree.map(new, turn, c.turn),
+      live=c.live | fresh,
+      caches={name: owner(x) for name, x in c.caches.items()},
+      text=text,
     )
 
-  types_of = {'tokens': jnp.int32} | ({'author': jnp.bool_} if pair else {})
-  for name in writers:
-    types_of |= {f'logp_{name}': jnp.float32, f'raw_{name}': jnp.float32}
-  zeros, text = jnp.zeros((n,), jnp.int32), None
-  if drafter == 'lookup':
-    text = jnp.pad(prompts.ids, ((0, 0), (0, max_tokens)))
-    text = jnp.repeat(text, group, 0)
-  last = jnp.take_along_axis(prompts.ids, prompts.lengths[:, None] - 1, 1)
+  row = jnp.arange(m)
+  owner = row // group if m < n else None
+  token, turn = begin(row)
+  start = functools.partial(
+    frame.start_cache,
+    prompts=prompts,
+    group=group,
+    slots=max_tokens,
+    layout=layout,
+    owner=owner,
+  )
+  zeros = jnp.zeros((n,), jnp.int32)
   carry = _Carry(
-    t=zeros,
-    token=jnp.repeat(last[:, 0], group),
-    turn=turns_lib.start(turns, sampling_lib.coins(row_keys, zeros, turns.p)),
-    done=zeros > 0,
-    eos=zeros > 0,
+    seats=slots_lib.seat(m),
+    t=jnp.zeros((m,), jnp.int32),
+    token=token,
+    turn=turn,
+    live=jnp.ones((m,), jnp.bool_),
     caches={name: start(*model) for name, model in models.items()},
-    out={a: jnp.zeros((n, max_tokens), d) for a, d in types_of.items()},
-    text=text,
-    counts=resolve_lib.Counts(zeros, zeros, zeros),
+    text=whole(row) if drafter == 'lookup' else None,
+    out=frame.buffers(n, max_tokens, pair),
+    lengths=zeros,
+    eos=zeros > 0,
+    counts=resolve_lib.Counts(zeros, zeros, zeros, jnp.asarray(0)),
   )
-  carry = jax.lax.while_loop(lambda c: ~c.done.all(), body, carry)
-  finish = jnp.where(
-    carry.eos, types.FINISH.index('eos'), types.FINISH.index('length')
-  )
-  out = types.Rollout(
-    tokens=carry.out['tokens'],
-    lengths=carry.t,
-    author=carry.out.get('author'),
-    logp_senior=carry.out['logp_senior'],
-    logp_junior=carry.out.get('logp_junior'),
-    raw_senior=carry.out['raw_senior'],
-    raw_junior=carry.out.get('raw_junior'),
-    finish=finish.astype(jnp.int8),
-  )
-  return out, carry.counts
+  carry = jax.lax.while_loop(lambda c: c.live.any(), body, carry)
+  return frame.rollout(carry.out, carry.lengths, carry.eos), carry.counts
 
 
 def speculative(*args, **kwargs) -> types.Rollout:

@@ -107,6 +107,48 @@ def test_equals_lockstep(turns, drafter, k, changes):
   assert counts.rounds.sum() < want.lengths.sum()
 
 
+@pytest.mark.parametrize(
+  'slots,k,drafter,changes',
+  [
+    (5, 1, 'junior', {}),
+    (7, 4, 'lookup', {}),
+    (3, 4, 'holder', {'senior': FULL}),
+    (4, 3, 'junior', {'junior': None}),
+  ],
+  ids=['lockstep', 'lookup', 'holder', 'solo'],
+)
+def test_slots_change_nothing(slots, k, drafter, changes):
+  turns, case = Turns(cap=3), CASE | changes
+  solo = case['junior'] is None
+  want = lockstep_test.run(turns, **case)
+  got, counts = counted(
+    turns,
+    slots=slots,
+    drafter=drafter,
+    draft_tokens=k,
+    solo=solo,
+    **case | {'junior': OTHER},
+  )
+  assert_equal(got, want, turns, case)
+  # Rows took turns in fewer slots, none of which waited for the slowest row.
+  assert int(counts.passes) < int(counts.rounds.sum()) < slots * counts.passes
+  if k == 1:
+    np.testing.assert_array_equal(counts.rounds, got.lengths)
+    spent = slots * counts.passes
+    np.testing.assert_allclose(
+      counts.idle(slots) * spent, spent - got.lengths.sum(), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize('name', ['step', 'chunk', 'word_k32'])
+def test_holder_drafts(name):
+  turns = SCHEDULES[name]
+  want = lockstep_test.run(turns, **CASE)
+  got, counts = counted(turns, drafter='holder', draft_tokens=4, **CASE)
+  assert_equal(got, want, turns, CASE)
+  assert 0 < counts.passed.sum() < counts.tested.sum()
+
+
 def test_the_case_ends_in_every_way():
   out = lockstep_test.run(Turns(cap=3), **CASE)
   finish, author = np.asarray(out.finish), np.asarray(out.author)
@@ -266,7 +308,8 @@ def test_bad_input_is_named():
     ({'drafter': 'teacher'}, "drafter='teacher' is unknown; one of junior"),
     ({'draft_tokens': 0}, 'draft_tokens=0 must be at least 1'),
     ({'junior': None}, "drafter='junior' needs two models"),
-    ({'solo': True, 'drafter': 'senior'}, 'cannot draft for itself'),
+    ({'solo': True, 'drafter': 'senior'}, 'draft for itself'),
+    ({'slots': 0}, 'slots=0 must be at least 1'),
     ({'keys': fakes.row_keys(5)}, 'but 5 row keys'),
   ):
     with pytest.raises(ValueError, match=message):

@@ -1,0 +1,149 @@
+"""What a model says at given positions, and the record of what was emitted."""
+
+import dataclasses
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from tandem import types
+from tandem.models import cache as cache_lib
+from tandem.models import decoder
+from tandem.rollout import sampling as sampling_lib
+
+Model = tuple[decoder.Params, types.ModelConfig]  # decode_params, their shapes
+
+# How far below the least kept score a recomputed one may lie by rounding.
+_NEAR_TIE = 1e-4
+
+
+@struct.dataclass
+class Said:
+  """A model at each position, without its [..., V] logits."""
+
+  choice: jax.Array  # [...] int32; its proposal
+  x: jax.Array  # [..., D]; the final hidden state
+  total: jax.Array  # [...] float32; logsumexp of the filtered scores
+  raw_total: jax.Array  # [...] float32; logsumexp of the logits
+  least: jax.Array | None  # [...] float32; least kept score, where filtered
+
+
+@dataclasses.dataclass(frozen=True)
+class Speaker:
+  """How proposals are drawn; the same for both models.
+
+  Attributes:
+    keys: [M] typed keys, of the rows in the slots.
+    sampling: the law's settings.
+    vocab: V, of the writers.
+  """
+
+  keys: jax.Array
+  sampling: sampling_lib.Sampling
+  vocab: int
+
+  def noise(self, at: jax.Array) -> jax.Array | None:
+    """[M, C] positions -> [M, C, V] float32; None for a greedy law."""
+    if self.sampling.greedy:
+      return None
+    draw = lambda t: sampling_lib.token_noise(self.keys, t, self.vocab)
+    return jax.vmap(draw, 1, 1)(at)
+
+
+def listen(speaker: Speaker, model: Model, x, noise) -> Said:
+  """What a model says at hidden states x [M, C, D]; noise [M, C, V]."""
+  sampling = speaker.sampling
+  logits = decoder.logits_of(*model, x)[..., : speaker.vocab]
+  scores = sampling_lib.filtered(logits, sampling)
+  flat = lambda a: a.reshape((-1, a.shape[-1]))
+  if noise is not None:
+    noise = flat(noise)
+  choice = sampling_lib.choose(flat(scores), noise)
+  least = None
+  if not sampling.full_law:
+    least = jnp.where(scores > -jnp.inf, scores, jnp.inf).min(-1)
+  return Said(
+    choice=choice.reshape(x.shape[:-1]),
+    x=x,
+    total=jax.nn.logsumexp(scores, -1),
+    raw_total=jax.nn.logsumexp(logits, -1),
+    least=least,
+  )
+
+
+def read(
+  speaker: Speaker,
+  model: Model,
+  cache: cache_lib.Cache,
+  ids: jax.Array,
+  at: jax.Array,
+  noise: jax.Array | None = None,
+) -> tuple[Said, cache_lib.Cache]:
+  """One pass of a model over ids [M, C] at positions `at` [M, C].
+
+  Args:
+    speaker: how proposals are drawn.
+    model: who reads.
+    cache: its cache; written.
+    ids: the tokens read.
+    at: their positions.
+    noise: [M, C, V] of these positions if it was kept; else it is drawn.
+  """
+  x, cache = decoder.decode_step(*model, cache, ids, at)
+  noise = speaker.noise(at) if noise is None else noise
+  return listen(speaker, model, x, noise), cache
+
+
+def run_ahead(
+  speaker: Speaker,
+  model: Model,
+  cache: cache_lib.Cache,
+  token: jax.Array,
+  at: jax.Array,
+) -> tuple[jax.Array, Said, jax.Array | None, cache_lib.Cache]:
+  """The drafter alone: it reads its own words one by one.
+
+  Args:
+    speaker: how proposals are drawn.
+    model: the drafter.
+    cache: its cache; written.
+    token: [M, 1] int32; the first token read.
+    at: [M, C] int32; positions.
+
+  Returns:
+    The tokens read [M, C], what it said there, the noise [M, C, V] where it is
+    worth keeping, and the cache.
+  """
+  # Drawing costs a CPU more than keeping; elsewhere a draw is fused into the
+  # choice and is never in memory, which is what runs short there.
+  keep = jax.default_backend() == 'cpu'
+
+  def step(carry, t):
+    token, cache = carry
+    noise = speaker.noise(t[:, None])
+    said, cache = read(speaker, model, cache, token, t[:, None], noise)
+    return (said.choice, cache), (token, said, noise if keep else None)
+
+  (_, cache), out = jax.lax.scan(step, (token, cache), at.T)
+  along = lambda a: jnp.swapaxes(a[:, :, 0], 0, 1)  # [C, M, 1, ...]
+  inputs, said, noise = jax.tree.map(along, out)
+  return inputs, said, noise, cache
+
+
+def record(
+  params: decoder.Params,
+  cfg: types.ModelConfig,
+  said: Said,
+  tokens: jax.Array,
+  sampling: sampling_lib.Sampling,
+) -> tuple[jax.Array, jax.Array]:
+  """Log-probs of tokens [M, C] under the law and raw, each [M, C] float32."""
+  logit = decoder.logits_at(params, cfg, said.x, tokens)
+  raw = jnp.minimum(logit - said.raw_total, 0)  # a sum's rounding aside, <= 0
+  if sampling.greedy:
+    return jnp.where(tokens == said.choice, 0.0, -jnp.inf), raw
+  score = logit / sampling.temperature
+  logp = jnp.minimum(score - said.total, 0)
+  if said.least is not None:
+    logp = jnp.where(score >= said.least - _NEAR_TIE, logp, -jnp.inf)
+  return logp, raw
