@@ -4,6 +4,7 @@ Rollout records aside, each log-prob in the system (old, current, reference,
 junior, teacher) is made here, from hidden states and never from stored logits.
 """
 
+import functools
 import re
 
 import chex
@@ -154,31 +155,35 @@ def score(
       mesh=vocab_mesh,
     )
   found |= {'logp': out.logp, 'entropy': out.entropy}
-  for name in to_teacher:
-    if match := _TOP_KL.fullmatch(name):
-      # The teacher's log-probs of the student's K likeliest tokens, one each.
-      found[name] = 0.0
-      top = _top(x, head, cfg.tied, int(match[1]))
-      for k in range(top.shape[1]):
-        ids = top[:, k]
-        of = lambda x, head, tied, ids=ids: (
-          token_logprob.token_logprob(
-            x,
-            head,
-            ids,
-            vocab_first=tied,
-            temperature=temperature,
-            mesh=vocab_mesh,
-          ).logp
-        )
-        mine, theirs = of(x, head, cfg.tied), of(y, head2, teacher.cfg.tied)
-        found[name] += jnp.exp(mine) * (mine - jax.lax.stop_gradient(theirs))
+  at = functools.partial(_logits_at, params, cfg, x, temperature)
+  tops = [s for s in to_teacher if s != 'kl_teacher']
+  if tops:
+    # One pass over the vocabulary gives each law's normaliser, the label's
+    # logit less its log-prob; the K likeliest logits are then gathered.
+    law2 = token_logprob.token_logprob(
+      y,
+      head2,
+      targets,
+      vocab_first=teacher.cfg.tied,
+      temperature=temperature,
+      mesh=vocab_mesh,
+    )
+    at2 = functools.partial(
+      _logits_at, teacher.params, teacher.cfg, y, temperature
+    )
+    norm, norm2 = at(targets) - out.logp, at2(targets) - law2.logp
+
+    def term(ids):
+      mine, theirs = at(ids) - norm, at2(ids) - norm2
+      return jnp.exp(mine) * (mine - jax.lax.stop_gradient(theirs))
+
+    for name in tops:
+      top = _top(x, head, cfg.tied, int(_TOP_KL.fullmatch(name)[1]))
+      # One of the K at a time, also in the backward pass: [M, D] of columns.
+      found[name] = jax.lax.map(jax.checkpoint(term), top.T).sum(0)
   if 'contrast' in stats:
     rival = _top(x, head, cfg.tied, 1, without=targets)[:, 0]
-    rows = head if cfg.tied else head.T
-    gap = (rows[targets] - rows[rival]).astype(jnp.float32)
-    gap = jnp.einsum('md,md->m', x.astype(jnp.float32), gap)
-    found['contrast'] = gap / temperature
+    found['contrast'] = at(targets) - at(rival)
   return {name: found[name].reshape(n, t) for name in stats}
 
 
@@ -194,6 +199,11 @@ def _head(params, cfg, x) -> jax.Array:
   """[V, D] when tied, else [D, V]; in x's dtype."""
   # The embedding itself: XLA would copy all of its transpose.
   return params['embed' if cfg.tied else 'head'].astype(x.dtype)
+
+
+def _logits_at(params, cfg, x, temperature, ids) -> jax.Array:
+  """[M]: the logit of one id per row, over the temperature."""
+  return decoder.logits_at(params, cfg, x, ids) / temperature
 
 
 def _top(x, head, tied: bool, k: int, without=None) -> jax.Array:

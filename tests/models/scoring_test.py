@@ -196,3 +196,59 @@ def test_statistics_beside_a_teacher(params, case):
 def test_kl_needs_its_teacher(params, case):
   with pytest.raises(ValueError, match='kl_teacher.* need a teacher'):
     scoring.score(params, CFG, *case, stats=('logp', 'kl_teacher'))
+
+
+def top_kl(params, case, k, **kwargs):
+  """kl_teacher_top<k> [3, 6] to a smaller model under another prompt."""
+  name = f'kl_teacher_top{k}'
+  teacher = scoring.Teacher(
+    fakes.params(fakes.SMALLER, seed=2),
+    fakes.prompts((4, 2, 3), seed=5),
+    fakes.SMALLER,
+  )
+  return scoring.score(
+    params, CFG, *case, stats=('logp', name), teacher=teacher, **kwargs
+  )[name]
+
+
+def test_the_likeliest_tokens_cost_no_pass_each(params, case, monkeypatch):
+  # One over the vocabulary per model, whatever K is.
+  calls, real = [], scoring.token_logprob.token_logprob
+
+  def counted(*args, **kwargs):
+    calls.append(kwargs)
+    return real(*args, **kwargs)
+
+  monkeypatch.setattr(scoring.token_logprob, 'token_logprob', counted)
+  jax.eval_shape(lambda p: top_kl(p, case, 8), params)
+  assert len(calls) == 2
+
+
+def test_gradient_of_the_likeliest_tokens(params, case):
+  # Against whole logits: p and log p of the K differentiate, q does not.
+  tokens = case[1]
+
+  def law(params, cfg, context):
+    ids, at = scoring.pack(context, tokens)
+    logits = decoder.apply(params, cfg, ids) / 0.7
+    return jax.nn.log_softmax(jnp.take_along_axis(logits, at[:, :, None], 1))
+
+  q = law(
+    fakes.params(fakes.SMALLER, seed=2),
+    fakes.SMALLER,
+    fakes.prompts((4, 2, 3), seed=5),
+  )
+
+  def loss(params):
+    p = law(params, CFG, case[0])
+    top = jax.lax.top_k(jax.lax.stop_gradient(p), 3)[1]
+    p, theirs = (jnp.take_along_axis(z, top, 2) for z in (p, q))
+    return (jnp.exp(p) * (p - theirs)).sum()
+
+  ours = lambda params: top_kl(params, case, 3, temperature=0.7).sum()
+  got, want = (jax.jit(jax.grad(f))(params) for f in (ours, loss))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4),
+    got,
+    want,
+  )
