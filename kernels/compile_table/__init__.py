@@ -1,0 +1,1 @@
+"""Every kernel through the real TPU and GPU compilers, with no device here."""

@@ -1,0 +1,50 @@
+"""Negative controls: a compiler that accepts these has not really compiled.
+
+One for each backend that our kernels use. The wgmma control must also compile
+on Hopper, so that B200's refusal is of the instruction and not of our program.
+"""
+
+import functools
+
+import jax
+from jax.experimental import pallas as pl
+import jax.numpy as jnp
+
+from tandem.kernels.compile_table import case
+
+Struct = jax.ShapeDtypeStruct
+
+
+def compile_cases() -> list[case.Case]:
+  """For Mosaic TPU and Triton."""
+  return [
+    case.Case(
+      'compile_table/vmem_overflow', 'tpu', _too_large, refused='(?i)vmem'
+    ),
+    case.Case(
+      'compile_table/triton_bf16_tanh', 'gpu', _bf16_tanh, refused='(?i)tanh'
+    ),
+  ]
+
+
+def _copy_kernel(x, y, function=lambda x: x):
+  y[...] = function(x[...])
+
+
+def _too_large(mesh):
+  """One block of 512 MiB, where a core has 128 MiB at most."""
+  x = Struct((2**14, 2**13), jnp.float32)
+  return pl.pallas_call(_copy_kernel, out_shape=x), (x,)
+
+
+def _bf16_tanh(mesh):
+  """Triton's libdevice has no bfloat16 tanh."""
+  from jax.experimental.pallas import triton
+
+  x = Struct((128, 128), jnp.bfloat16)
+  f = pl.pallas_call(
+    functools.partial(_copy_kernel, function=jnp.tanh),
+    out_shape=x,
+    compiler_params=triton.CompilerParams(),
+  )
+  return f, (x,)

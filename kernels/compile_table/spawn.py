@@ -1,0 +1,65 @@
+"""Finds an interpreter that has a target's compiler, and asks it.
+
+The compilers (libtpu; jax's CUDA plugin) stay out of the default install. In an
+environment each, which `INSTALL` makes, they are found by TANDEM_TPU_PYTHON and
+TANDEM_GPU_PYTHON, the paths of those environments' python; or here, where the
+running interpreter has them itself.
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from tandem.kernels.compile_table import targets
+
+VARIABLE = {'tpu': 'TANDEM_TPU_PYTHON', 'gpu': 'TANDEM_GPU_PYTHON'}
+PLUGIN = {'tpu': 'libtpu', 'gpu': 'jax_cuda13_plugin'}
+INSTALL = {
+  'tpu': "pip install 'jax==0.10.2' 'libtpu==0.0.42.*' chex",
+  'gpu': "pip install 'jax[cuda13]==0.10.2' chex",
+}
+
+
+def interpreter(platform: str) -> str | None:
+  """The python that can compile for 'tpu' or 'gpu', or None: not installed."""
+  if VARIABLE[platform] in os.environ:
+    return os.environ[VARIABLE[platform]]
+  return sys.executable if importlib.util.find_spec(PLUGIN[platform]) else None
+
+
+def missing(platform: str) -> str:
+  """How to get the compiler."""
+  return (
+    f'no {PLUGIN[platform]} here; in a virtual environment: '
+    f'{INSTALL[platform]}; then {VARIABLE[platform]}=<its python>'
+  )
+
+
+def answers(target: str, *, full: bool = False, prefix: str = '') -> list[dict]:
+  """The worker's answers for one target, from a fresh process.
+
+  Raises:
+    ValueError: no interpreter has the compiler.
+    RuntimeError: the process died; its last words.
+  """
+  platform = targets.platform(target)
+  python = interpreter(platform)
+  if python is None:
+    raise ValueError(missing(platform))
+  module = 'tandem.kernels.compile_table.worker'
+  done = subprocess.run(
+    [python, '-m', module, target, 'full' if full else 'small', prefix],
+    cwd=pathlib.Path(__file__).parents[2],
+    env=targets.environment(target),
+    capture_output=True,
+    text=True,
+  )
+  if done.returncode:
+    raise RuntimeError(
+      f'{target}: the compiling process ended with {done.returncode}, after '
+      f'{len(done.stdout.splitlines())} cases: {done.stderr[-3000:]}'
+    )
+  return [json.loads(line) for line in done.stdout.splitlines()]

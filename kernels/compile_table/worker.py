@@ -1,0 +1,61 @@
+"""One target, one process: python -m tandem.kernels.compile_table.worker v5e.
+
+Its environment is `targets.environment`'s; `spawn` starts it. Prints a JSON
+object per case: case, target, seconds, then temporary_bytes, argument_bytes and
+calls (kernels in the compiled text), or refused (the compiler's reason).
+"""
+
+import json
+import sys
+import time
+
+import jax
+
+from tandem.kernels.compile_table import case
+from tandem.kernels.compile_table import targets
+
+# How compiled programs name a kernel: Mosaic TPU, Triton, Mosaic GPU.
+CALLS = ('tpu_custom_call', '__gpu$xla.gpu.triton', 'mosaic_gpu')
+
+
+def compile_one(one: case.Case, target: str, mesh: jax.sharding.Mesh) -> dict:
+  """What the compiler says of one case."""
+  answer = {'case': one.name, 'target': target}
+  everywhere = jax.NamedSharding(mesh, jax.P())
+
+  def place(x):
+    return x if x.sharding else x.update(sharding=everywhere)
+
+  start = time.perf_counter()
+  try:
+    function, arguments = one.build(mesh)
+    lowered = jax.jit(function).lower(*jax.tree.map(place, arguments))
+    program = lowered.compile()
+  except Exception as error:  # whatever a compiler raises is its answer
+    reason = ' '.join(f'{type(error).__name__}: {error}'.split())
+    answer['refused'] = reason
+  else:
+    memory, text = program.memory_analysis(), program.as_text()
+    answer['temporary_bytes'] = memory.temp_size_in_bytes
+    answer['argument_bytes'] = memory.argument_size_in_bytes
+    answer['calls'] = sum(
+      text.count(f'custom_call_target="{name}') for name in CALLS
+    )
+  answer['seconds'] = round(time.perf_counter() - start, 2)
+  return answer
+
+
+def main(target: str, size: str = 'small', prefix: str = ''):
+  """`size`: 'small' or 'full'; `prefix` of the cases' names."""
+  mesh = targets.mesh(target)
+  for one in case.discover():
+    if (
+      one.platform == targets.platform(target)
+      and one.full == (size == 'full')
+      and one.name.startswith(prefix)
+    ):
+      print(json.dumps(compile_one(one, target, mesh)), flush=True)
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])
