@@ -98,6 +98,7 @@ def check(config) -> None:
       'top_k=0 and top_p=1; filters are for config.eval.'
     )
   loss(config)
+  _warn_rounded_anchor(config)
   _check_teacher(config)
   _check_privileged(config)
   _check_from_workdir(config)
@@ -105,6 +106,30 @@ def check(config) -> None:
     _check_dynamic_sampling(config)
   tx(config)
   profile_lib.steps(config.log.profile_steps)
+
+
+def _warn_rounded_anchor(config) -> None:
+  """Says so where a KL to the initial weights will not begin at 0.
+
+  Frozen models are kept in rollout.dtype, the trained one in float32. In a
+  bfloat16 forward both are rounded alike; in a float32 one the frozen copy
+  stays another model, and the KL pulls towards its rounding. At 2e-5 nats a
+  token on a small random model that is nothing to refuse a run for.
+  """
+  variant, loss_cfg = loss(config)
+  anchors = {'reference'}
+  if config.junior.source == 'same':
+    anchors.add('junior')
+  read = anchors & {*variant.scorings(loss_cfg)}
+  dtypes = config.rollout.dtype, config.model.dtype
+  if read and dtypes == ('bfloat16', 'float32'):
+    logging.warning(
+      'rollout.dtype=bfloat16 with model.dtype=float32: the initial weights '
+      'that the loss reads as %s are kept in bfloat16, so their KL to the '
+      'policy is not 0 at step 0. Set rollout.dtype=float32 for an exact '
+      'anchor, or model.dtype=bfloat16 to round both alike.',
+      ' and '.join(sorted(read)),
+    )
 
 
 def _check_teacher(config) -> None:

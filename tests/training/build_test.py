@@ -40,3 +40,31 @@ def test_bounds_that_zero_turns_off_say_so():
   text = common.__loader__.get_source('configs.common')
   off = [line.split("'")[1] for line in text.splitlines() if '# 0: off' in line]
   assert set(off) == {'dual_clip', 'feedback_clip', 'adv_clip'}
+
+
+def anchored(**values):
+  config = common.base()
+  config.rollout.mode = 'solo'
+  values = {'loss.kl_to': 'reference', 'loss.kl_coef': 0.01} | values
+  config.update_from_flattened_dict(values)
+  return config
+
+
+@pytest.mark.parametrize('anchor', ['reference', 'junior'])
+def test_a_rounded_anchor_of_a_float32_policy_is_told(anchor, caplog):
+  rounded = {'rollout.dtype': 'bfloat16', 'loss.kl_to': anchor}
+  build.check(anchored(**rounded))
+  (record,) = caplog.records
+  assert f'reads as {anchor} are' in record.getMessage()
+  assert 'Set rollout.dtype=float32' in record.getMessage()
+
+
+def test_an_anchor_rounded_like_the_policy_is_fine(caplog):
+  rounded = {'rollout.dtype': 'bfloat16'}
+  build.check(anchored())
+  build.check(anchored(**rounded, **{'model.dtype': 'bfloat16'}))
+  off = {'loss.kl_to': 'none', 'loss.kl_coef': 0.0}
+  build.check(anchored(**rounded, **off))
+  other = {'loss.kl_to': 'junior', 'junior.source': 'another/model'}
+  build.check(anchored(**rounded, **other))  # never 0 to begin with
+  assert not caplog.records
