@@ -248,8 +248,12 @@ def base() -> ConfigDict:
   # speculative: a drafter writes draft_tokens alone, one pass of the other
   # model checks them; tokens and authors are lockstep's.
   rollout.decoder = 'lockstep'
-  rollout.draft_tokens = 8  # k
-  rollout.drafter = 'junior'  # senior; lookup: repeats the row's own text
+  rollout.draft_tokens = 8  # k; 0: chosen by what drafts gain and cost here
+  # senior; holder: of most turns; lookup: repeats the row's own text. In solo
+  # mode the junior may draft too.
+  rollout.drafter = 'junior'
+  # Rows decoded at once, while the others wait for one to end; 0: all.
+  rollout.slots = 0
 
   config.reward = ConfigDict()
   config.reward.mode = 'strict'  # trl_release, roll, tolerant

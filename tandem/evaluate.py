@@ -94,6 +94,7 @@ def run_model(
       step=step,
       first_draw=start,
       max_prompt=max_prompt,
+      helper=junior if model == 'senior' else None,
     )
     right = got.rewards.reshape(-1, samples).sum(1).astype(int)
     correct.extend(right[:real].tolist())

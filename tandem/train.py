@@ -184,6 +184,7 @@ def run(config, workdir) -> dict[str, Any]:
           senior,
           parts.junior if config.rollout.mode == 'tandem' else None,
           drawn.prompts,
+          helper=parts.junior,
           group=config.rollout.group,
           sampling=build.sampling(config.rollout),
           purpose='train',

@@ -118,8 +118,9 @@ def test_the_run_teaches(whole):
   assert len({row['prompt_id'] for row in rows}) == 12
 
 
-def test_speculative_decoding_changes_nothing(whole, cache, tmp_path):
+def test_drafts_and_slots_change_nothing(whole, cache, tmp_path):
   values = {'rollout.decoder': 'speculative', 'rollout.draft_tokens': 3}
+  values['rollout.slots'] = 4  # of 8 rows
   status, output = small_run.run(tmp_path, cache, SIX | values, devices=2)
   assert status == 0, output
   read = lambda path: {
@@ -145,7 +146,7 @@ def test_speculative_decoding_changes_nothing(whole, cache, tmp_path):
     for name, value in line.items():
       if name.startswith('mismatch/'):
         assert value < 1e-5
-      elif name not in drafting:
+      elif name not in drafting | {'rollout/idle_slots'}:
         assert value == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 

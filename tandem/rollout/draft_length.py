@@ -5,6 +5,7 @@ taken changes no token (near-ties aside), so it may depend on the clock.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import math
 
 
@@ -51,3 +52,38 @@ def choose_k(acceptance: float, costs: Mapping[int, float]) -> int:
   return max(
     sorted(costs), key=lambda k: expected_tokens(acceptance, k) / costs[k]
   )
+
+
+class Controller:
+  """Tries each k, then takes the best, and goes on measuring.
+
+  Every k is run twice first: the first time compiles, and tells no cost.
+  """
+
+  def __init__(self, choices: Sequence[int]):
+    self._runs = dict.fromkeys(choices, 0)
+    self._costs: dict[int, float] = {}
+    self._acceptance = 0.0
+
+  def next(self) -> int:
+    """The k of the coming rollout."""
+    for k, runs in self._runs.items():
+      if runs < 2:
+        return k
+    return choose_k(self._acceptance, self._costs)
+
+  def record(self, k: int, seconds: float, tested: int, passed: int) -> None:
+    """Takes in a rollout.
+
+    Args:
+      k: what it was run with.
+      seconds: of a round.
+      tested: drafts that were tested; 0 where nothing was drafted.
+      passed: drafts that stood.
+    """
+    self._runs[k] += 1
+    if tested:
+      self._acceptance = passed / tested
+    if self._runs[k] > 1:
+      # Half the old: a machine's mood passes, and so does a model's.
+      self._costs[k] = (self._costs.get(k, seconds) + seconds) / 2

@@ -29,7 +29,7 @@ class Said:
 
 
 @dataclasses.dataclass(frozen=True)
-class Speaker:
+class Sampler:
   """How proposals are drawn; the same for both models.
 
   Attributes:
@@ -50,10 +50,10 @@ class Speaker:
     return jax.vmap(draw, 1, 1)(at)
 
 
-def listen(speaker: Speaker, model: Model, x, noise) -> Said:
+def listen(sampler: Sampler, model: Model, x, noise) -> Said:
   """What a model says at hidden states x [M, C, D]; noise [M, C, V]."""
-  sampling = speaker.sampling
-  logits = decoder.logits_of(*model, x)[..., : speaker.vocab]
+  sampling = sampler.sampling
+  logits = decoder.logits_of(*model, x)[..., : sampler.vocab]
   scores = sampling_lib.filtered(logits, sampling)
   flat = lambda a: a.reshape((-1, a.shape[-1]))
   if noise is not None:
@@ -72,7 +72,7 @@ def listen(speaker: Speaker, model: Model, x, noise) -> Said:
 
 
 def read(
-  speaker: Speaker,
+  sampler: Sampler,
   model: Model,
   cache: cache_lib.Cache,
   ids: jax.Array,
@@ -82,7 +82,7 @@ def read(
   """One pass of a model over ids [M, C] at positions `at` [M, C].
 
   Args:
-    speaker: how proposals are drawn.
+    sampler: how proposals are drawn.
     model: who reads.
     cache: its cache; written.
     ids: the tokens read.
@@ -90,12 +90,12 @@ def read(
     noise: [M, C, V] of these positions if it was kept; else it is drawn.
   """
   x, cache = decoder.decode_step(*model, cache, ids, at)
-  noise = speaker.noise(at) if noise is None else noise
-  return listen(speaker, model, x, noise), cache
+  noise = sampler.noise(at) if noise is None else noise
+  return listen(sampler, model, x, noise), cache
 
 
 def run_ahead(
-  speaker: Speaker,
+  sampler: Sampler,
   model: Model,
   cache: cache_lib.Cache,
   token: jax.Array,
@@ -104,7 +104,7 @@ def run_ahead(
   """The drafter alone: it reads its own words one by one.
 
   Args:
-    speaker: how proposals are drawn.
+    sampler: how proposals are drawn.
     model: the drafter.
     cache: its cache; written.
     token: [M, 1] int32; the first token read.
@@ -120,8 +120,8 @@ def run_ahead(
 
   def step(carry, t):
     token, cache = carry
-    noise = speaker.noise(t[:, None])
-    said, cache = read(speaker, model, cache, token, t[:, None], noise)
+    noise = sampler.noise(t[:, None])
+    said, cache = read(sampler, model, cache, token, t[:, None], noise)
     return (said.choice, cache), (token, said, noise if keep else None)
 
   (_, cache), out = jax.lax.scan(step, (token, cache), at.T)

@@ -15,7 +15,12 @@ class Counts:
   rounds: jax.Array  # [N] int32; rounds until the row ended
   tested: jax.Array  # [N] int32; emitted tokens after which a draft waited
   passed: jax.Array  # [N] int32; those equal to the draft, so that it went on
-  passes: jax.Array  # [] int32; rounds of the loop, whoever took part
+  last: jax.Array  # [N] int32; the loop's round in which the row ended, from 1
+
+  @property
+  def passes(self) -> jax.Array:
+    """[] int32: rounds of the loop, whoever took part."""
+    return self.last.max()
 
   def idle(self, slots: int) -> jax.Array:
     """[] float32: the share of slot-rounds in which a slot had no row."""
@@ -98,13 +103,12 @@ def resolve(
   at = jax.tree.map(jnp.transpose, at)
   (state, _), out = jax.lax.scan(step, (state, live), at, unroll=True)
   author, emit, ended, tested, passed = (x.T for x in out)
+  took_part = live.astype(jnp.int32)
   return Resolved(
     tokens=jnp.where(author, senior, junior),
     author=author,
     emit=emit,
     turn=state,
     ended=ended.any(1),
-    counts=Counts(
-      live.astype(jnp.int32), tested.sum(1), passed.sum(1), jnp.asarray(1)
-    ),
+    counts=Counts(took_part, tested.sum(1), passed.sum(1), took_part),
   )

@@ -53,6 +53,7 @@ class _Carry:
   lengths: jax.Array  # [N] int32
   eos: jax.Array  # [N] bool; ended by EOS
   counts: resolve_lib.Counts
+  passes: jax.Array  # [] int32; rounds of the loop so far
 
 
 def _check(junior, draft_tokens, drafter, solo, slots):
@@ -175,7 +176,7 @@ def counted(
 
   def speak(c: _Carry, drafter: str, row, at):
     """Both models' words at positions `at` [M, k], and what was read there."""
-    speaker = proposals.Speaker(row_keys[row], sampling, vocab)
+    sampler = proposals.Sampler(row_keys[row], sampling, vocab)
     caches, said, drawn = dict(c.caches), {}, None
     if drafter == 'lookup':
       end = prompts.lengths[row // group] + c.t
@@ -184,12 +185,12 @@ def counted(
       )
     else:
       inputs, said[drafter], drawn, caches[drafter] = proposals.run_ahead(
-        speaker, models[drafter], caches[drafter], c.token[:, None], at
+        sampler, models[drafter], caches[drafter], c.token[:, None], at
       )
     for name in models:
       if name != drafter:
         said[name], caches[name] = proposals.read(
-          speaker, models[name], caches[name], inputs, at, drawn
+          sampler, models[name], caches[name], inputs, at, drawn
         )
     return inputs, said, caches
 
@@ -258,8 +259,9 @@ def counted(
           add(getattr(c.counts, x), getattr(got.counts, x))
           for x in ('rounds', 'tested', 'passed')
         ),
-        passes=c.counts.passes + 1,
+        last=c.counts.last.at[row].max(jnp.where(c.live, c.passes + 1, 0)),
       ),
+      passes=c.passes + 1,
     )
     return seated(carry) if m < n else carry
 
@@ -306,7 +308,8 @@ def counted(
     out=frame.buffers(n, max_tokens, pair),
     lengths=zeros,
     eos=zeros > 0,
-    counts=resolve_lib.Counts(zeros, zeros, zeros, jnp.asarray(0)),
+    counts=resolve_lib.Counts(zeros, zeros, zeros, zeros),
+    passes=jnp.asarray(0),
   )
   carry = jax.lax.while_loop(lambda c: c.live.any(), body, carry)
   return frame.rollout(carry.out, carry.lengths, carry.eos), carry.counts

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 import time
 from typing import Any
 
@@ -15,17 +14,14 @@ from tandem.data import prompts as prompts_lib
 from tandem.models import decoder
 from tandem.rewards import REASONS
 from tandem.rewards import verifier as verifier_lib
-from tandem.rollout import lockstep
 from tandem.rollout import resolve
 from tandem.rollout import sampling as sampling_lib
-from tandem.rollout import speculative
 from tandem.rollout import turns as turns_lib
 from tandem.text import tokenizer as tokenizer_lib
+from tandem.training import decoding as decoding_lib
 from tandem.training import keys
 from tandem.training import mesh as mesh_lib
 from tandem.training import rollout_log
-
-DECODERS = ('lockstep', 'speculative')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +50,8 @@ class Collected:
   rewards: np.ndarray  # [N] float32
   seconds_rollout: float
   seconds_reward: float
-  counts: resolve.Counts | None = None  # of drafts, where there were any
+  slot_steps: int  # slots by rounds of the loop
+  counts: resolve.Counts | None = None  # of drafts and slots, if any
 
   def prompt(self, row: int) -> prompts_lib.Prompt:
     """The prompt that a row answers."""
@@ -74,10 +71,7 @@ class Collector:
     mesh: rows are spread over it.
     seed: of the run.
     max_response: T.
-    decoder: one of DECODERS; which one changes no token.
-    draft_tokens: k of speculative decoding.
-    drafter: who drafts then. Where a model is to draft and one writes alone, as
-      in the evaluation of either, there is nobody to, and lockstep decodes.
+    decoding: how rows are decoded; it changes no token.
   """
 
   tokenizer: Any
@@ -88,9 +82,7 @@ class Collector:
   mesh: jax.sharding.Mesh
   seed: int
   max_response: int
-  decoder: str = 'lockstep'
-  draft_tokens: int = 8
-  drafter: str = 'junior'
+  decoding: decoding_lib.Decoding
 
   def __call__(
     self,
@@ -105,6 +97,7 @@ class Collector:
     first_draw: int = 0,
     max_prompt: int,
     prompt_bucket: int = 0,
+    helper: Speaker | None = None,
   ) -> Collected:
     """One response per prompt and sample.
 
@@ -119,6 +112,7 @@ class Collector:
       first_draw: draw number of the first prompt in this step.
       max_prompt: tokens; P at most.
       prompt_bucket: P is rounded up to it; 0 for max_prompt always.
+      helper: may draft where one writes alone.
     """
     start = time.monotonic()
     count = len(prompts)
@@ -135,32 +129,21 @@ class Collector:
     split = count % mesh_lib.row_shards(self.mesh) == 0
     place = mesh_lib.put_rows if split else mesh_lib.put_replicated
     context = place(self.mesh, types.Context(ids=ids, lengths=lengths))
-    drafts = junior is not None or self.drafter == 'lookup'
-    drafts = drafts and self.decoder == 'speculative'
-    decode = lockstep.lockstep
-    if drafts:
-      decode = functools.partial(
-        speculative.counted,
-        draft_tokens=self.draft_tokens,
-        drafter=self.drafter,
-      )
-    out = decode(
-      senior.params,
-      junior.params if junior else None,
+    rollout, counts = self.decoding(
+      senior,
+      junior,
+      helper,
       context,
       mesh_lib.put_rows(
         self.mesh, keys.row_keys(self.seed, purpose, step, draw, sample)
       ),
       self.boundary,
-      senior_cfg=senior.cfg,
-      junior_cfg=junior.cfg if junior else None,
       group=group,
       max_tokens=self.max_response,
       eos_ids=self.eos_ids,
       turns=self.turns,
       sampling=sampling,
     )
-    rollout, counts = mesh_lib.to_host(out if drafts else (out, None))
     decoded = time.monotonic()
     texts = [
       tokenizer_lib.decode(self.tokenizer, tokens[:length].tolist())
@@ -182,6 +165,8 @@ class Collector:
       texts=texts,
       verdicts=verdicts,
       rewards=np.asarray([v.reward for v in verdicts], np.float32),
+      slot_steps=self.decoding.slots_of(len(draw))
+      * int(rollout.lengths.max() if counts is None else counts.passes),
       seconds_rollout=decoded - start,
       seconds_reward=time.monotonic() - decoded,
       counts=counts,
@@ -214,9 +199,9 @@ def metrics(got: Collected) -> dict[str, float]:
   senior = valid if rollout.author is None else rollout.author & valid
   reasons = [verdict.reason for verdict in got.verdicts]
   share = lambda name: reasons.count(name) / len(reasons)
-  steps = int(rollout.lengths.max())
   spoken = max(int(senior.sum()), 1)
   mean = lambda x: float(np.where(senior, x, 0).sum() / spoken)
+  taken = total if got.counts is None else got.counts.rounds.sum()
   out = {
     'reward/mean': float(rewards.mean()),
     # Of all verdicts; together 1.
@@ -227,14 +212,14 @@ def metrics(got: Collected) -> dict[str, float]:
       (rollout.finish == types.FINISH.index('length')).mean()
     ),
     'rollout/tokens_per_second': total / max(got.seconds_rollout, 1e-9),
-    # Steps of the loop in which a row had already ended.
-    'rollout/idle_slots': 1 - total / (steps * len(rewards)),
+    # Rounds of the loop, over slots, in which a slot's row had ended.
+    'rollout/idle_slots': 1 - float(taken) / got.slot_steps,
     # Minus the mean log-prob of what the senior drew estimates its entropy.
     'rollout/entropy': -mean(rollout.logp_senior),
     'time/rollout': got.seconds_rollout,
     'time/reward': got.seconds_reward,
   }
-  if got.counts is not None:
+  if got.counts is not None and got.counts.tested.any():
     tested, passed = got.counts.tested.sum(), got.counts.passed.sum()
     out['rollout/tokens_per_round'] = total / float(got.counts.rounds.sum())
     out['rollout/draft_acceptance'] = float(passed / max(tested, 1))

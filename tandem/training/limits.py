@@ -4,7 +4,7 @@ from absl import logging
 
 from tandem.models import decoder
 from tandem.rollout import speculative
-from tandem.training import collect
+from tandem.training import decoding
 from tandem.training import mesh as mesh_lib
 
 DTYPES = ('float32', 'bfloat16')
@@ -16,7 +16,8 @@ _LEAST = {
   'rollout.max_prompt': 1,
   'rollout.max_response': 1,
   'rollout.prompt_bucket': 0,
-  'rollout.draft_tokens': 1,
+  'rollout.draft_tokens': 0,
+  'rollout.slots': 0,
   'learner.epochs': 1,
   'learner.mini_prompts': 0,
   'learner.micro_rows': 0,
@@ -42,7 +43,7 @@ _NAMED = {
   'model.dtype': DTYPES,
   'model.remat': decoder.REMAT,
   'rollout.dtype': DTYPES,
-  'rollout.decoder': collect.DECODERS,
+  'rollout.decoder': decoding.DECODERS,
   'rollout.drafter': speculative.DRAFTERS,
   'optimizer.mu_dtype': DTYPES,
 }
@@ -76,12 +77,12 @@ def check(config) -> None:
 
 
 def _check_drafter(rollout) -> None:
-  alone = rollout.mode == 'solo' and rollout.drafter != 'lookup'
+  alone = rollout.mode == 'solo' and rollout.drafter in ('senior', 'holder')
   if rollout.decoder == 'speculative' and alone:
     raise ValueError(
-      f'rollout.drafter={rollout.drafter!r} with rollout.mode=solo: there is no '
-      'second model in the rollout to draft or to check; set '
-      'rollout.drafter=lookup, or rollout.decoder=lockstep.'
+      f'rollout.drafter={rollout.drafter!r} with rollout.mode=solo: the senior '
+      'writes alone and cannot draft for itself; set rollout.drafter=junior '
+      '(which then only drafts) or lookup, or rollout.decoder=lockstep.'
     )
 
 

@@ -129,6 +129,7 @@ def join(parts: Sequence[collect.Collected]) -> collect.Collected:
     texts=every('texts'),
     verdicts=every('verdicts'),
     rewards=joined('rewards'),
+    slot_steps=total('slot_steps'),
     seconds_rollout=total('seconds_rollout'),
     seconds_reward=total('seconds_reward'),
   )

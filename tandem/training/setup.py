@@ -20,6 +20,7 @@ from tandem.training import build
 from tandem.training import checkpoint as checkpoint_lib
 from tandem.training import collect as collect_lib
 from tandem.training import contexts as contexts_lib
+from tandem.training import decoding
 from tandem.training import demonstrations
 from tandem.training import limits
 from tandem.training import mesh as mesh_lib
@@ -57,7 +58,11 @@ def _needs_junior(config, evaluates: bool) -> bool:
   evaluated = evaluates and bool({*config.eval.models} & {'pair', 'junior'})
   variant, loss_cfg = build.loss(config)
   scored = {'junior', 'reference'} & set(variant.scorings(loss_cfg))
-  return config.rollout.mode == 'tandem' or evaluated or bool(scored)
+  tandem = config.rollout.mode == 'tandem'
+  drafts = config.rollout.decoder == 'speculative' and (
+    config.rollout.drafter == 'junior'
+  )
+  return tandem or evaluated or drafts or bool(scored)
 
 
 def _teacher(config, workdir, text, mesh, collector, vocab: int):
@@ -133,9 +138,12 @@ def setup(
     mesh=mesh,
     seed=config.seed,
     max_response=config.rollout.max_response,
-    decoder=config.rollout.decoder,
-    draft_tokens=config.rollout.draft_tokens,
-    drafter=config.rollout.drafter,
+    decoding=decoding.Decoding(
+      decoder=config.rollout.decoder,
+      draft_tokens=config.rollout.draft_tokens,
+      drafter=config.rollout.drafter,
+      slots=config.rollout.slots,
+    ),
   )
   initial = models.initial_params(config, config.model.source, cfg, mesh)
   models.describe(cfg, initial)

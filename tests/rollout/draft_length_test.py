@@ -41,3 +41,19 @@ def test_choose_k(acceptance, costs, k):
 def test_bad_input_is_named(acceptance, costs, message):
   with pytest.raises(ValueError, match=message):
     draft_length.choose_k(acceptance, costs)
+
+
+def test_controller_measures_first():
+  controller, cost = draft_length.Controller((1, 4, 8)), {1: 2, 4: 5, 8: 9}
+  asked = []
+  for run in range(9):
+    k = controller.next()
+    asked.append(k)
+    # The first run of each compiles, which must not count.
+    compiling = asked.count(k) == 1
+    tested = 0 if k == 1 else 100
+    controller.record(k, 100 if compiling else cost[k], tested, 97)
+    if run == 7:  # a slow hour for k=8: another k is better from here on
+      cost[8] = 90
+  assert asked == [1, 1, 4, 4, 8, 8, 8, 8, 8]
+  assert controller.next() == 4

@@ -52,6 +52,7 @@ def got():
     texts=[''] * 8,
     verdicts=[types.Verdict(float(r == 'equal'), r) for r in reasons],
     rewards=np.array([1, 0, 0, 0, 0, 0, 0, 0], np.float32),
+    slot_steps=8 * 4,
     seconds_rollout=2.0,
     seconds_reward=1.0,
   )
@@ -103,7 +104,13 @@ def test_numbers_of_drafting(got):
     rounds=np.array([2, 1, 2, 1, 1, 2, 1, 1]),  # 11 for 23 tokens
     tested=np.array([2, 0, 3, 3, 1, 2, 0, 3]),
     passed=np.array([1, 0, 2, 3, 1, 1, 0, 3]),
+    last=np.array([2, 1, 2, 1, 3, 2, 3, 1]),
   )
-  told = collect.metrics(dataclasses.replace(got, counts=counts))
+  told = collect.metrics(
+    dataclasses.replace(got, counts=counts, slot_steps=5 * 3)
+  )
   assert told['rollout/tokens_per_round'] == pytest.approx(23 / 11)
+  # Five slots and three rounds, in which 11 row-rounds were decoded.
+  assert told['rollout/idle_slots'] == pytest.approx(4 / 15)
+  assert counts.idle(5) == pytest.approx(4 / 15)
   assert told['rollout/draft_acceptance'] == pytest.approx(11 / 14)

@@ -30,12 +30,17 @@ def test_the_defaults_are_fine():
     ),
     ({'model.dtype': 'half'}, "model.dtype='half' is not one of float32"),
     ({'model.remat': 'all'}, "model.remat='all' is not one of none, block"),
-    ({'rollout.draft_tokens': 0}, 'draft_tokens=0 must be at least 1'),
+    ({'rollout.draft_tokens': -1}, 'draft_tokens=-1 must be at least 0'),
+    ({'rollout.slots': -1}, 'slots=-1 must be at least 0'),
     ({'rollout.decoder': 'fast'}, "'fast' is not one of lockstep, speculative"),
     ({'rollout.drafter': 'teacher'}, "'teacher' is not one of junior, senior"),
     (
-      {'rollout.mode': 'solo', 'rollout.decoder': 'speculative'},
-      'no second model in the rollout',
+      {
+        'rollout.mode': 'solo',
+        'rollout.decoder': 'speculative',
+        'rollout.drafter': 'holder',
+      },
+      'cannot draft for itself',
     ),
     ({'model.num_heads': 3}, 'model.num_heads=3 is no multiple of'),
     (

@@ -50,6 +50,7 @@ def collected(rewards, first_draw, width=3):
     texts=[str(row) for row in rows],
     verdicts=[types.Verdict(r, 'equal' if r else 'different') for r in rewards],
     rewards=np.asarray(rewards, np.float32),
+    slot_steps=2 * n,
     seconds_rollout=1.0,
     seconds_reward=0.5,
   )

@@ -1,0 +1,88 @@
+"""Who decodes, by the settings; and that it changes nothing."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tandem.models import decoder
+from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import turns as turns_lib
+from tandem.training import collect
+from tandem.training import decoding
+from tests import fakes
+
+LENGTHS = (3, 1, 5, 2)
+
+
+def speaker(seed: int) -> collect.Speaker:
+  cfg = fakes.SMALLER
+  params = decoder.decode_params(fakes.params(cfg, seed), cfg)
+  return collect.Speaker(params, cfg)
+
+
+def decode(how, senior, junior, helper=None):
+  return how(
+    senior,
+    junior,
+    helper,
+    fakes.prompts(LENGTHS),
+    fakes.row_keys(8),
+    jnp.asarray(fakes.BOUNDARY),
+    group=2,
+    max_tokens=12,
+    eos_ids=(fakes.EOS,),
+    turns=turns_lib.Turns(cap=3),
+    sampling=sampling_lib.Sampling(),
+  )
+
+
+@pytest.mark.parametrize(
+  'settings,tandem,counted,drafted',
+  [
+    ({}, True, False, False),
+    ({'slots': 3}, True, True, False),
+    ({'slots': 8}, True, False, False),
+    ({'decoder': 'speculative', 'drafter': 'holder'}, True, True, True),
+    ({'decoder': 'speculative', 'slots': 3}, True, True, True),
+    ({'slots': 3}, False, True, False),
+    ({'decoder': 'speculative'}, False, True, True),  # the helper drafts
+    ({'decoder': 'speculative', 'drafter': 'lookup'}, False, True, True),
+    ({'decoder': 'speculative', 'drafter': 'holder'}, False, False, False),
+  ],
+)
+def test_who_decodes(settings, tandem, counted, drafted):
+  senior, junior = speaker(0), speaker(1)
+  who = (senior, junior) if tandem else (senior, None, junior)
+  want, none = decode(decoding.Decoding(), *who)
+  assert none is None
+  how = decoding.Decoding(**{'draft_tokens': 4} | settings)
+  got, counts = decode(how, *who)
+  np.testing.assert_array_equal(got.tokens, want.tokens)
+  np.testing.assert_array_equal(got.author, want.author)
+  assert (counts is not None) == counted
+  if counted:
+    assert bool(counts.tested.any()) == drafted
+    # Fewer slots than rows: some wait.
+    waits = how.slots_of(8) < 8
+    assert waits == ('slots' in settings)
+    if not drafted:
+      assert (counts.passes > got.lengths.max()) == waits
+
+
+def test_the_measured_k_is_taken():
+  how = decoding.Decoding(decoder='speculative', draft_tokens=0)
+  senior, junior = speaker(0), speaker(1)
+  runs = [decode(how, senior, junior) for _ in range(8)]
+  for rollout, _ in runs[1:]:
+    np.testing.assert_array_equal(rollout.tokens, runs[0][0].tokens)
+  # Each choice twice, in order; lockstep counts nothing.
+  assert [counts is None for _, counts in runs[:6]] == [True] * 2 + [False] * 4
+  four, eight = (runs[i][1].rounds.sum() for i in (2, 4))
+  assert four > eight
+  (controller,) = how.controllers.values()
+  assert controller.next() in decoding.CHOICES
+
+
+def test_nobody_to_draft_is_lockstep():
+  how = decoding.Decoding(decoder='speculative')
+  assert decode(how, speaker(0), None)[1] is None
