@@ -107,6 +107,7 @@ def test_refused_with_the_reason(config, overrides, message):
     ('craft.py', ['loss.polarized_kl=True']),
     ('craft.py', ['loss.polarized_kl=False', 'loss.phase_aware=False']),
     ('craft.py', ['loss.kl_swap=True', 'loss.theta_kl=0.1']),
+    ('craft.py', ['loss.negative_branch=o3_cringe']),
     ('craft.py', ['rollout.dynamic_sampling=True']),
     ('gr_opd.py:pair=i4', ['loss.gamma=1.0', 'loss.zero_std=zero']),
     ('gr_opd.py', ['loss.feedback_clip=0.0', 'loss.adv_clip=0.0']),  # off

@@ -66,6 +66,16 @@ def solo(name: str, mode: str, group: int, least: int = 1) -> None:
     )
 
 
+def solo_only(name: str):
+  """`solo` as a variant's check, for one that refuses nothing else."""
+
+  def check(cfg: Any, mode: str, group: int) -> None:
+    del cfg
+    solo(name, mode, group)
+
+  return check
+
+
 def score(batch: types.StepBatch, name: str) -> jax.Array:
   """batch.scores[name], [N, T]; a missing one is named, never replaced."""
   if name not in batch.scores:

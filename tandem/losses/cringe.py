@@ -229,14 +229,6 @@ def _token_stats(cfg: TokenConfig) -> tuple[str, ...]:
   return (*grpo.stats(cfg), *contrast)
 
 
-def _checker(name):
-  def check(cfg, mode: str, group: int) -> None:
-    del cfg
-    checks.solo(name, mode, group)
-
-  return check
-
-
 ROW = variant.Variant(
   name='cringe',
   config=RowConfig,
@@ -244,7 +236,7 @@ ROW = variant.Variant(
   objective=row_objective,
   scorings=_row_scorings,
   stats=_row_stats,
-  check=_checker('cringe'),
+  check=checks.solo_only('cringe'),
 )
 TOKEN = variant.Variant(
   name='token_cringe',
@@ -253,7 +245,7 @@ TOKEN = variant.Variant(
   objective=token_objective,
   scorings=privileged.scorings,
   stats=_token_stats,
-  check=_checker('token_cringe'),
+  check=checks.solo_only('token_cringe'),
 )
 ADAPTIVE = variant.Variant(
   name='adaptive_cringe',
@@ -262,6 +254,6 @@ ADAPTIVE = variant.Variant(
   objective=adaptive_objective,
   scorings=privileged.scorings,
   stats=_token_stats,
-  check=_checker('adaptive_cringe'),
+  check=checks.solo_only('adaptive_cringe'),
   init_state=_init_adaptive,
 )

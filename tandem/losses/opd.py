@@ -155,12 +155,6 @@ def stats(cfg: Config) -> tuple[str, ...]:
   return ('logp', _kl_stat(cfg))
 
 
-def check(cfg: Config, mode: str, group: int) -> None:
-  """Raises ValueError off solo rollouts."""
-  del cfg
-  checks.solo('opd', mode, group)
-
-
 VARIANT = variant.Variant(
   name='opd',
   config=Config,
@@ -168,6 +162,6 @@ VARIANT = variant.Variant(
   objective=objective,
   scorings=scorings,
   stats=stats,
-  check=check,
+  check=checks.solo_only('opd'),
   init_state=teacher_feedback.init_state,
 )

@@ -83,12 +83,6 @@ def credit(batch: types.StepBatch, state, cfg: Config):
   return types.Credit(rows=rows, scalars={}), state, metrics
 
 
-def check(cfg: Config, mode: str, group: int) -> None:
-  """Raises ValueError off solo rollouts."""
-  del cfg
-  checks.solo('rlsd', mode, group)
-
-
 VARIANT = variant.Variant(
   name='rlsd',
   config=Config,
@@ -96,6 +90,6 @@ VARIANT = variant.Variant(
   objective=grpo.objective,
   scorings=privileged.scorings,
   stats=grpo.stats,
-  check=check,
+  check=checks.solo_only('rlsd'),
   init_state=init_state,
 )

@@ -118,12 +118,6 @@ def scorings(cfg: Config) -> tuple[str, ...]:
   return (privileged if cfg.sdar_coef else grpo).scorings(cfg)
 
 
-def check(cfg: Config, mode: str, group: int) -> None:
-  """Raises ValueError off solo rollouts."""
-  del cfg
-  checks.solo('sdar', mode, group)
-
-
 VARIANT = variant.Variant(
   name='sdar',
   config=Config,
@@ -131,5 +125,5 @@ VARIANT = variant.Variant(
   objective=objective,
   scorings=scorings,
   stats=grpo.stats,
-  check=check,
+  check=checks.solo_only('sdar'),
 )

@@ -64,12 +64,6 @@ def objective(stats, credit: types.Credit, cfg: Config) -> variant.Terms:
   return terms
 
 
-def check(cfg: Config, mode: str, group: int) -> None:
-  """Raises ValueError off solo rollouts."""
-  del cfg
-  checks.solo('skill_sd', mode, group)
-
-
 VARIANT = variant.Variant(
   name='skill_sd',
   config=Config,
@@ -77,5 +71,5 @@ VARIANT = variant.Variant(
   objective=objective,
   scorings=privileged.scorings,
   stats=grpo.stats,
-  check=check,
+  check=checks.solo_only('skill_sd'),
 )

@@ -88,12 +88,6 @@ def scorings(cfg: Config) -> tuple[str, ...]:
   return (grpo if cfg.negatives == 'row' else privileged).scorings(cfg)
 
 
-def check(cfg: Config, mode: str, group: int) -> None:
-  """Raises ValueError off solo rollouts."""
-  del cfg
-  checks.solo('unlikelihood', mode, group)
-
-
 VARIANT = variant.Variant(
   name='unlikelihood',
   config=Config,
@@ -101,5 +95,5 @@ VARIANT = variant.Variant(
   objective=objective,
   scorings=scorings,
   stats=grpo.stats,
-  check=check,
+  check=checks.solo_only('unlikelihood'),
 )
