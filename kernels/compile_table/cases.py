@@ -8,6 +8,7 @@ import functools
 
 import jax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
 from tandem.kernels.compile_table import case
@@ -22,7 +23,15 @@ def compile_cases() -> list[case.Case]:
       'compile_table/vmem_overflow', 'tpu', _too_large, refused='(?i)vmem'
     ),
     case.Case(
-      'compile_table/triton_bf16_tanh', 'gpu', _bf16_tanh, refused='(?i)tanh'
+      'compile_table/triton_float32_tanh',
+      'gpu',
+      functools.partial(_tanh, jnp.float32),
+    ),
+    case.Case(
+      'compile_table/triton_bfloat16_tanh',
+      'gpu',
+      functools.partial(_tanh, jnp.bfloat16),
+      refused='Failed to compile Triton kernel',
     ),
   ]
 
@@ -37,11 +46,9 @@ def _too_large(mesh):
   return pl.pallas_call(_copy_kernel, out_shape=x), (x,)
 
 
-def _bf16_tanh(mesh):
-  """Triton's libdevice has no bfloat16 tanh."""
-  from jax.experimental.pallas import triton
-
-  x = Struct((128, 128), jnp.bfloat16)
+def _tanh(dtype, mesh):
+  """Triton calls CUDA's libdevice, which has no bfloat16 tanh."""
+  x = Struct((128, 128), dtype)
   f = pl.pallas_call(
     functools.partial(_copy_kernel, function=jnp.tanh),
     out_shape=x,

@@ -12,13 +12,22 @@ import jax.numpy as jnp
 
 from tandem.kernels.token_logprob import chunks
 from tandem.kernels.token_logprob import pair
+from tandem.kernels.token_logprob import pallas_gpu
 from tandem.kernels.token_logprob import pallas_tpu
 from tandem.kernels.token_logprob import reference
 from tandem.kernels.token_logprob import vjp
 
 Array = jax.Array
 
-IMPLEMENTATIONS = ('xla', 'pallas_tpu', 'pallas_tpu_interpret', 'reference')
+IMPLEMENTATIONS = (
+  'xla',
+  'pallas_tpu',
+  'pallas_tpu_interpret',
+  'pallas_gpu',
+  'pallas_gpu_interpret',
+  'reference',
+)
+COMPILED = {'pallas_tpu': pallas_tpu, 'pallas_gpu': pallas_gpu}
 
 
 class TokenStats(NamedTuple):
@@ -63,8 +72,8 @@ def token_logprob(
     temperature: divides the logits, before everything else.
     entropy: also return the entropy of each row, differentiable too.
     implementation: one of IMPLEMENTATIONS, or None: the chunked XLA program.
-      The Pallas kernel is checked by interpreter and compiler only, so it runs
-      where it is asked for by name.
+      The Pallas kernels are checked by interpreter and compiler only, so they
+      run where they are asked for by name.
     vocab_first: the head is [V, D], as a tied embedding is. Pass that, and not
       its transpose: chunks of a transpose make XLA copy all of it.
     chunk: vocabulary entries (of one shard) at a time; None chooses.
@@ -208,16 +217,16 @@ def _check_implementation(implementation, mesh):
       f'implementation={implementation!r} is unknown; it may be None, '
       f'{", ".join(map(repr, IMPLEMENTATIONS))}.'
     )
-  if implementation == 'pallas_tpu':
+  if implementation in COMPILED:
     # A mesh of described devices is a compile for a machine that is not here.
     mesh = mesh or jax.sharding.get_mesh()
     device = None if mesh.empty else mesh.devices.flat[0]
     platform = device.platform if device else jax.default_backend()
-    reason = pallas_tpu.supported(platform)
+    reason = COMPILED[implementation].supported(platform)
     if reason:
       raise NotImplementedError(
         f'implementation={implementation!r} cannot run: {reason}; leave it at '
-        "None, or take 'pallas_tpu_interpret' to test."
+        f"None, or take '{implementation}_interpret' to test."
       )
 
 

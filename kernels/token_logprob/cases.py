@@ -9,8 +9,8 @@ from tandem.kernels.compile_table import case
 from tandem.kernels.token_logprob import api
 from tandem.kernels.token_logprob import shapes
 
-PLATFORMS = ('tpu',)
-CALLS = {'pallas_tpu': 2, 'xla': 0}
+PLATFORMS = ('tpu', 'gpu')
+CALLS = {'pallas_tpu': 2, 'pallas_gpu': 2, 'xla': 0}
 TAIL = 163  # entries of the last vocabulary block
 SMALL = {
   # Real widths, a vocabulary of a few blocks; rows that need padding.

@@ -137,9 +137,14 @@ def _dot(a: Array, b: Array, a_axis: int, b_axis: int) -> Array:
   )
 
 
+def product(plan: Plan, hidden: Array, head: Array) -> Array:
+  """[M, C] float32 logits at temperature 1, whatever the inputs' dtype."""
+  return _dot(hidden, head, 1, 1 if plan.vocab_first else 0)
+
+
 def logits(plan: Plan, hidden: Array, head: Array) -> Array:
-  """[M, C] float32 tempered logits, whatever the inputs' dtype."""
-  z = _dot(hidden, head, 1, 1 if plan.vocab_first else 0)
+  """[M, C] float32 tempered logits."""
+  z = product(plan, hidden, head)
   scale = plan.inverse_temperature
   return z if scale == 1.0 else z * scale
 
@@ -152,6 +157,24 @@ def gradients(
   if plan.vocab_first:
     return _dot(dz, head, 1, 0), _dot(dz, hidden, 0, 0)
   return _dot(dz, head, 1, 1), _dot(hidden, dz, 0, 0)
+
+
+def sum_gradients(
+  plan: Plan, hidden: Array, head: Array, dz
+) -> tuple[Array, Array]:
+  """d hidden [M, D] float32 and d head as the head, chunk after chunk.
+
+  `dz(start, part of the head)` gives d loss / d logits of a chunk, [M, C].
+  """
+
+  def body(carry, start, width):
+    d_hidden, d_head = carry
+    w = slice_vocab(plan, head, start, width)
+    part, d_w = gradients(plan, dz(start, w), hidden, w)
+    return d_hidden + part, write_vocab(plan, d_head, d_w, start)
+
+  carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
+  return over_chunks(head.shape[plan.vocab_dim], plan.chunk, body, carry)
 
 
 def is_target(targets: Array, start, width: int) -> Array:

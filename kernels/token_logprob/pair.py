@@ -136,7 +136,6 @@ def _backward_local(
 ):
   """(d hidden [M, D], d head): see reference.pair_backward and backward."""
   policy = plan.policy
-  vocab = head.shape[policy.vocab_dim]
   column = lambda x: None if x is None else x[:, None]
   log_norm, log_norm2 = map(column, log_norms)
   kl, entropy = map(column, saved)
@@ -147,9 +146,8 @@ def _backward_local(
   if targets is not None:
     targets = chunks.local_targets(policy, targets, head)
 
-  def body(carry, start, width):
-    d_hidden, d_head = carry
-    w = chunks.slice_vocab(policy, head, start, width)
+  def dz(start, w):
+    width = w.shape[policy.vocab_dim]
     w2 = chunks.slice_vocab(plan.other, head2, start, width)
     logp = chunks.logits(policy, hidden, w) - log_norm
     logq = chunks.logits(plan.other, hidden2, w2) - log_norm2
@@ -159,12 +157,10 @@ def _backward_local(
       weight = weight - g_logp
     if policy.entropy:
       weight = weight - g_entropy * (logp + entropy)
-    dz = weight * jnp.exp(logp)
+    out = weight * jnp.exp(logp)
     if targets is not None:
-      dz += jnp.where(chunks.is_target(targets, start, width), g_logp, 0.0)
-    part, d_w = chunks.gradients(policy, dz, hidden, w)
-    return d_hidden + part, chunks.write_vocab(policy, d_head, d_w, start)
+      out += jnp.where(chunks.is_target(targets, start, width), g_logp, 0.0)
+    return out
 
-  carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
-  d_hidden, d_head = chunks.over_chunks(vocab, policy.chunk, body, carry)
+  d_hidden, d_head = chunks.sum_gradients(policy, hidden, head, dz)
   return chunks.psum(policy, d_hidden).astype(hidden.dtype), d_head

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from tandem.kernels.token_logprob import chunks
+from tandem.kernels.token_logprob import pallas_gpu
 from tandem.kernels.token_logprob import pallas_tpu
 from tandem.kernels.token_logprob import xla
 
@@ -19,7 +20,9 @@ Array = jax.Array
 
 
 def _backend(plan):
-  return xla if plan.implementation == 'xla' else pallas_tpu
+  if plan.implementation == 'xla':
+    return xla
+  return pallas_tpu if 'tpu' in plan.implementation else pallas_gpu
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

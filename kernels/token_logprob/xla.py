@@ -71,18 +71,12 @@ def gradients(
   if plan.entropy:
     g_entropy, entropy = g_entropy[:, None], entropy[:, None]
 
-  def body(carry, start, width):
-    d_hidden, d_head = carry
-    w = chunks.slice_vocab(plan, head, start, width)
+  def dz(start, w):
     logp = chunks.logits(plan, hidden, w) - log_norm
     weight = g_logp
     if plan.entropy:
       weight = weight + g_entropy * (logp + entropy)
-    hit = chunks.is_target(targets, start, width)
-    dz = jnp.where(hit, g_logp, 0.0) - weight * jnp.exp(logp)
-    part, d_w = chunks.gradients(plan, dz, hidden, w)
-    return d_hidden + part, chunks.write_vocab(plan, d_head, d_w, start)
+    hit = chunks.is_target(targets, start, w.shape[plan.vocab_dim])
+    return jnp.where(hit, g_logp, 0.0) - weight * jnp.exp(logp)
 
-  carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
-  vocab = head.shape[plan.vocab_dim]
-  return chunks.over_chunks(vocab, plan.chunk, body, carry)
+  return chunks.sum_gradients(plan, hidden, head, dz)
