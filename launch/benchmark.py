@@ -28,6 +28,11 @@ _BATCHES = flags.DEFINE_list(
 _AGREEMENTS = flags.DEFINE_list(
   'agreements', None, 'Overlaps of the pair, of suite decode, as 0.97,1,0.9.'
 )
+_PARTS = flags.DEFINE_list(
+  'parts',
+  None,
+  'Of suite decode: pairs, agreement, limits, prefix, slots, others; all.',
+)
 
 
 def _numbers(flag, kind):
@@ -44,6 +49,7 @@ def main():
   for flag, kind, trial in (
     (_BATCHES, int, [1, 2]),
     (_AGREEMENTS, float, [0.97, 1.0]),
+    (_PARTS, str, []),
   ):
     if flag.value and _SUITE.value != 'decode':
       raise ValueError(f'--{flag.name} is read by --suite=decode only.')

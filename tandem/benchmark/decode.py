@@ -1,8 +1,16 @@
 """Tokens per second of each way to decode, on one pair of models.
 
+In parts:
+
+  pairs      solo, lockstep, speculative at each k; each batch
+  agreement  one k on pairs of other overlaps
+  limits     what this machine's memory and arithmetic would allow
+  prefix     a prompt prefilled and stored once for its group, or for each row
+  slots      slots against a fixed batch, on a log-normal mix of lengths
+  others     other people's samplers on the same weights
+
 `decode/speculative/b{N}` is the k that `choose_k` takes from the acceptance and
 the costs measured here; `decode/speculative_k{K}/b{N}` is each k by itself.
-Rows never end early, and each is as long as the others.
 """
 
 from collections.abc import Iterator
@@ -11,19 +19,18 @@ import functools
 import statistics
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
-from tandem import types
-from tandem.benchmark import models
+from tandem.benchmark import decode_case
+from tandem.benchmark import decode_limits
+from tandem.benchmark import decode_others
+from tandem.benchmark import decode_prefix
+from tandem.benchmark import decode_slots
 from tandem.benchmark import timing
-from tandem.models import decoder
 from tandem.rollout import draft_length
 from tandem.rollout import lockstep
-from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import resolve
 from tandem.rollout import speculative
-from tandem.rollout import turns as turns_lib
 
 DRAFTS = (4, 8, 16)
 
@@ -34,6 +41,7 @@ def run(
   repeats: int = 5,
   batches: Sequence[int] = (1, 4, 16, 32),
   agreements: Sequence[float] = (0.97, 1.0, 0.99, 0.95, 0.9),
+  parts: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
   """Yields one line per measurement.
 
@@ -43,57 +51,64 @@ def run(
     batches: rows decoded at once.
     agreements: overlaps of the pair; the first serves all programs, the others
       one k only.
-  """
-  cfg, drafts = models.config(quick), DRAFTS[:1] if quick else DRAFTS
-  prompt, response = (3, 8) if quick else (32, 64)
-  params = decoder.init_params(jax.random.key(0), cfg)
-  senior = decoder.decode_params(params, cfg)
-  first, others = agreements[0], agreements[1:]
-  junior, overlap = models.perturbed(cfg, params, first)
-  junior = decoder.decode_params(junior, cfg)
-  boundary = np.random.default_rng(0).random(cfg.vocab) < 0.5
+    parts: of PARTS; empty for all.
 
-  for rows in batches:
-    ids = jax.random.randint(jax.random.key(2), (rows, prompt), 0, cfg.vocab)
-    row = jnp.arange(rows)
-    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(3), i))(row)
-    common = dict(
-      prompts=types.Context(ids=ids, lengths=jnp.full(rows, prompt)),
-      row_keys=keys,
-      boundary=jnp.asarray(boundary),
-      senior_cfg=cfg,
-      group=1,
-      max_tokens=response,
-      eos_ids=(),
-      turns=turns_lib.Turns(),
-      sampling=sampling_lib.Sampling(),
+  Raises:
+    ValueError: an unknown part.
+  """
+  unknown = set(parts) - set(PARTS)
+  if unknown:
+    raise ValueError(
+      f'parts={sorted(unknown)} are unknown; of {", ".join(PARTS)}.'
     )
-    pair = common | {'junior_cfg': cfg}
-    speculate = functools.partial(speculative.counted, senior, **pair)
+  case = decode_case.make(quick)
+  for part in parts or PARTS:
+    yield from PARTS[part](
+      case, repeats=repeats, batches=batches, agreements=agreements
+    )
+
+
+def _speculate(case, junior, rows, k):
+  return functools.partial(
+    speculative.counted,
+    case.senior,
+    junior,
+    **case.arguments(rows),
+    junior_cfg=case.cfg,
+    draft_tokens=k,
+  )
+
+
+def _pairs(case, *, repeats, batches, agreements):
+  """Every program at every batch."""
+  drafts = DRAFTS[:1] if case.quick else DRAFTS
+  junior, overlap = case.junior(agreements[0])
+  for rows in batches:
+    common = case.arguments(rows)
     programs = {
-      'solo': functools.partial(lockstep.lockstep, senior, None, **common),
-      'lockstep': functools.partial(lockstep.lockstep, senior, junior, **pair),
+      'solo': functools.partial(lockstep.lockstep, case.senior, None, **common),
+      'lockstep': functools.partial(
+        lockstep.lockstep, case.senior, junior, **common, junior_cfg=case.cfg
+      ),
     }
     for k in drafts:
-      name = f'speculative_k{k}'
-      programs[name] = functools.partial(speculate, junior, draft_tokens=k)
+      programs[f'speculative_k{k}'] = _speculate(case, junior, rows, k)
     seconds = timing.interleaved(programs, repeats)
     median = {name: statistics.median(x) for name, x in seconds.items()}
 
-    def line(name, seconds, median=median, rows=rows, **more):
-      value = statistics.median(seconds)
+    def line(name, seconds, seconds_of=seconds, rows=rows, **more):
       return timing.line(
         f'decode/{name}/b{rows}',
         seconds,
         'tokens/s',
-        work=rows * response,
-        of_solo=median['solo'] / value,
-        of_lockstep=median['lockstep'] / value,
+        work=rows * case.response,
+        of_solo=timing.ratio(seconds_of['solo'], seconds),
+        of_lockstep=timing.ratio(seconds_of['lockstep'], seconds),
         **more,
       )
 
     plain = programs['lockstep']()
-    told, costs = {}, {1: median['lockstep'] / response}
+    told, costs = {}, {1: median['lockstep'] / case.response}
     for k in drafts:
       name = f'speculative_k{k}'
       out, counts = programs[name]()
@@ -113,23 +128,35 @@ def run(
     chosen = seconds['lockstep' if k == 1 else f'speculative_k{k}']
     yield line('speculative', chosen, **told.get(k, {'draft_tokens': 1}))
 
-    if rows != batches[min(1, len(batches) - 1)]:
-      continue
-    k = drafts[len(drafts) // 2]
-    for target in others:  # the same program, other weights
-      other, overlap_of = models.perturbed(cfg, params, target)
-      other = decoder.decode_params(other, cfg)
-      program = functools.partial(speculate, other, draft_tokens=k)
-      times = timing.interleaved({'': program}, repeats)['']
-      yield line(
-        f'speculative_k{k}_overlap{target:g}',
-        times,
-        draft_tokens=k,
-        **_drafting(program()[1], overlap_of),
-      )
+
+def _agreement(case, *, repeats, batches, agreements):
+  """One program, several pairs; told against lockstep and solo."""
+  k = DRAFTS[0] if case.quick else DRAFTS[1]
+  rows = batches[min(1, len(batches) - 1)]
+  for target in agreements[1:]:
+    junior, overlap = case.junior(target)
+    common = case.arguments(rows)
+    programs = {
+      'speculative': _speculate(case, junior, rows, k),
+      'lockstep': functools.partial(
+        lockstep.lockstep, case.senior, junior, **common, junior_cfg=case.cfg
+      ),
+      'solo': functools.partial(lockstep.lockstep, case.senior, None, **common),
+    }
+    seconds = timing.interleaved(programs, repeats)
+    yield timing.line(
+      f'decode/speculative_k{k}_overlap{target:g}/b{rows}',
+      seconds['speculative'],
+      'tokens/s',
+      work=rows * case.response,
+      of_solo=timing.ratio(seconds['solo'], seconds['speculative']),
+      of_lockstep=timing.ratio(seconds['lockstep'], seconds['speculative']),
+      draft_tokens=k,
+      **_drafting(programs['speculative']()[1], overlap),
+    )
 
 
-def _drafting(counts: speculative.resolve_lib.Counts, overlap: float):
+def _drafting(counts: resolve.Counts, overlap: float):
   """What a line says of the pair and of its drafts."""
   share = lambda a, b: float(a.sum() / jnp.maximum(b.sum(), 1))
   return {
@@ -138,3 +165,18 @@ def _drafting(counts: speculative.resolve_lib.Counts, overlap: float):
     # Every round emits one token, and one more for each draft that stood.
     'tokens_per_round': 1 + share(counts.passed, counts.rounds),
   }
+
+
+def _only(lines):
+  """A part that has no use for agreements."""
+  return lambda case, *, agreements, **kwargs: lines(case, **kwargs)
+
+
+PARTS = {
+  'pairs': _pairs,
+  'agreement': _agreement,
+  'limits': _only(decode_limits.lines),
+  'prefix': _only(decode_prefix.lines),
+  'slots': _only(decode_slots.lines),
+  'others': _only(decode_others.lines),
+}

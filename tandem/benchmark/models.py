@@ -15,6 +15,7 @@ TINY = types.ModelConfig(
   num_kv_heads=1,
   head_dim=8,
   hidden=32,
+  family='llama',
 )
 
 

@@ -27,6 +27,20 @@ def interleaved(
   return seconds
 
 
+def ratio(base: list[float], seconds: list[float]) -> dict[str, float]:
+  """How many times as fast as `base`: the median over turns, and the spread.
+
+  Each repeat is compared with the base's of the same turn, which a busy minute
+  hit as well.
+  """
+  each = [a / b for a, b in zip(base, seconds)]
+  return {
+    'value': statistics.median(each),
+    'low': min(each),
+    'high': max(each),
+  }
+
+
 def line(
   name: str,
   seconds: list[float],
