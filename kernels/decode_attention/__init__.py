@@ -1,0 +1,1 @@
+"""Attention of a few queries a row over the key/value cache."""

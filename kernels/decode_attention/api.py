@@ -1,0 +1,191 @@
+"""Attention of a few queries a row over prompt and suffix; see `parts`."""
+
+import functools
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from tandem.kernels.decode_attention import pallas_tpu
+from tandem.kernels.decode_attention import parts
+from tandem.kernels.decode_attention import reference
+from tandem.kernels.decode_attention import xla
+
+Array = jax.Array
+
+LAYOUTS = ('heads', 'slots')
+IMPLEMENTATIONS = ('xla', 'pallas_tpu', 'pallas_tpu_interpret', 'reference')
+
+
+def decode_attention(
+  q: Array,
+  prefix_k: Array,
+  prefix_v: Array,
+  suffix_k: Array,
+  suffix_v: Array,
+  prefix_lengths: Array,
+  slots: Array,
+  *,
+  layout: str,
+  owner: Array | None = None,
+  implementation: str | None = None,
+  mesh: jax.sharding.Mesh | None = None,
+  head_axis: str = 'tensor',
+) -> Array:
+  """Softmax attention over a row's prompt and its own suffix.
+
+  Shapes of keys and values are those of layout `heads`; in layout `slots` axes
+  1 and 2 are exchanged. Under a mesh (active, or `mesh`) a Pallas kernel runs
+  on each device's part: heads cut over `head_axis`, rows and prompts over all
+  other axes. XLA needs no telling.
+
+  Args:
+    q: [N, C, Q, H], rotated; heads of one key head adjacent.
+    prefix_k, prefix_v: [B, K, P, H] the prompts'.
+    suffix_k, suffix_v: [N, K, S, H] the rows' own, those of q written.
+    prefix_lengths: [B] int32; visible slots of each prompt.
+    slots: [N, C] int32; a query sees suffix slots up to its own.
+    layout: one of LAYOUTS.
+    owner: [N] int32, the prompt of each row; None where the rows of a prompt
+      are adjacent and N / B in number. Then a prompt is read once for them.
+    implementation: one of IMPLEMENTATIONS, or None: XLA's. The Pallas kernels
+      are checked by interpreter and compiler only, so they run where they are
+      asked for by name.
+    mesh: the mesh, where none is active.
+    head_axis: the mesh axis over which heads are cut.
+
+  Returns:
+    [N, C, Q, H] in q's dtype; zero where a query sees nothing.
+
+  Raises:
+    ValueError: shapes disagree, or an unknown layout or implementation.
+    NotImplementedError: the implementation named cannot run here.
+  """
+  if implementation not in (None, *IMPLEMENTATIONS):
+    raise ValueError(
+      f'implementation={implementation!r} is unknown; it may be None, '
+      f'{", ".join(map(repr, IMPLEMENTATIONS))}.'
+    )
+  _check_shapes(
+    q, prefix_k, suffix_k, prefix_lengths, slots, owner, layout=layout
+  )
+  chex.assert_equal_shape([prefix_k, prefix_v])
+  chex.assert_equal_shape([suffix_k, suffix_v])
+  arrays = q, prefix_k, prefix_v, suffix_k, suffix_v, prefix_lengths, slots
+  if implementation == 'reference':
+    if layout == 'heads':
+      arrays = (q, *(jnp.swapaxes(x, 1, 2) for x in arrays[1:5]), *arrays[5:])
+    if owner is None:
+      b = prefix_lengths.shape[0]
+      owner = jnp.repeat(jnp.arange(b), q.shape[0] // b)
+    return reference.decode_attention(*arrays, owner).astype(q.dtype)
+  if implementation in (None, 'xla'):
+    return _attend(xla.partial, layout, *arrays, owner)
+  interpret = implementation.endswith('interpret')
+  partial = functools.partial(pallas_tpu.partial, interpret=interpret)
+  return _on_shards(
+    partial, layout, arrays, owner, implementation, mesh, head_axis
+  )
+
+
+def _check_shapes(q, prefix, suffix, lengths, slots, owner, *, layout):
+  if layout not in LAYOUTS:
+    raise ValueError(
+      f'layout={layout!r} is unknown; one of {", ".join(LAYOUTS)}.'
+    )
+  head_axis = 2 if layout == 'slots' else 1
+  rows, heads, kv = q.shape[0], q.shape[2], suffix.shape[head_axis]
+  fits = (
+    prefix.shape[head_axis] == kv
+    and heads % kv == 0
+    and suffix.shape[0] == rows
+    and prefix.shape[0] == lengths.shape[0]
+    and slots.shape == q.shape[:2]
+    and q.shape[3] == prefix.shape[3] == suffix.shape[3]
+    and (owner.shape == (rows,) if owner is not None else True)
+    and (owner is not None or rows % lengths.shape[0] == 0)
+  )
+  if not fits:
+    raise ValueError(
+      f'q {q.shape} [N, C, Q, H], prompts {prefix.shape}, rows {suffix.shape} '
+      f'of layout {layout!r}, lengths {lengths.shape} [B], slots {slots.shape} '
+      f'[N, C], owner {None if owner is None else owner.shape} [N] do not fit '
+      'each other; Q must be a multiple of K, and without owner N one of B.'
+    )
+
+
+def _attend(
+  partial,
+  layout,
+  q,
+  prefix_k,
+  prefix_v,
+  suffix_k,
+  suffix_v,
+  lengths,
+  slots,
+  owner,
+):
+  prefix = partial(
+    parts.of_prefix(q, lengths, owner), prefix_k, prefix_v, layout=layout
+  )
+  suffix = partial(parts.of_suffix(q, slots), suffix_k, suffix_v, layout=layout)
+  return parts.merge(prefix, suffix, q.shape, q.dtype)
+
+
+def _on_shards(
+  partial, layout, arrays, owner, implementation, mesh, head_axis
+) -> Array:
+  """`_attend` by a Pallas call, which the partitioner cannot cut."""
+  mesh = mesh or jax.sharding.get_abstract_mesh()
+  kinds = dict(zip(mesh.axis_names, mesh.axis_types))
+  manual = jax.sharding.AxisType.Manual
+  # Inside a caller's own shard_map arrays are local already.
+  sizes = {k: mesh.shape[k] for k, kind in kinds.items() if kind != manual}
+  cut = sizes.pop(head_axis, 1)
+  row_axes = tuple(k for k, size in sizes.items() if size > 1)
+  parts_of_rows = math.prod(sizes.values())
+  k, lengths = arrays[1], arrays[5]
+  kv = k.shape[2 if layout == 'slots' else 1]
+
+  def refuse(reason):
+    raise NotImplementedError(
+      f'implementation={implementation!r} cannot run: {reason}; take None or '
+      "'xla'."
+    )
+
+  if kv % cut:
+    refuse(f'K={kv} heads do not divide over {head_axis}={cut}')
+  if parts_of_rows > 1 and owner is not None:
+    refuse('rows of any owner are not beside their prompts on a device')
+  if lengths.shape[0] % parts_of_rows:
+    refuse(f'B={lengths.shape[0]} does not divide over {row_axes}')
+  if implementation == 'pallas_tpu':
+    reason = pallas_tpu.supported(k, kv // cut, layout, _platform(mesh))
+    if reason:
+      refuse(reason)
+  attend = functools.partial(_attend, partial, layout)
+  if not row_axes and cut == 1:
+    return attend(*arrays, owner)
+  rows, heads = row_axes or None, head_axis if cut > 1 else None
+  queries = jax.P(rows, None, heads)
+  keys = queries if layout == 'slots' else jax.P(rows, heads)
+  specs = (queries, *[keys] * 4, jax.P(rows), jax.P(rows), jax.P())
+  return jax.shard_map(
+    attend,
+    mesh=mesh,
+    in_specs=specs,
+    out_specs=queries,
+    # Of size 1 too: neither Mosaic nor the interpreter takes a partial cut.
+    axis_names={k for k, kind in kinds.items() if kind != manual},
+    check_vma=False,
+  )(*arrays, owner)
+
+
+def _platform(mesh) -> str:
+  # A mesh of described devices is a compile for a machine that is not here.
+  mesh = jax.sharding.get_mesh() if mesh.empty else mesh
+  if isinstance(mesh, jax.sharding.Mesh) and not mesh.empty:
+    return mesh.devices.flat[0].platform
+  return jax.default_backend()

@@ -1,0 +1,194 @@
+"""decode_attention: XLA and the interpreted kernels against the definition."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tandem.kernels.decode_attention import api
+from tandem.kernels.decode_attention import pallas_tpu
+from tandem.models import cache as cache_lib
+
+P = jax.P
+
+
+def make(b, g, c, q, k, h, p, s, *, dtype=jnp.float32, slots=None):
+  """Arguments of decode_attention in layout `slots`; rows of all lengths."""
+  rng = np.random.default_rng(b + 10 * g + 100 * c + p)
+  n = b * g
+  draw = lambda *shape: jnp.asarray(
+    rng.standard_normal(shape, np.float32), dtype
+  )
+  lengths = rng.integers(0, p + 1, b)
+  lengths[: min(b, 3)] = (p, 0, 1)[: min(b, 3)]
+  if slots is None:
+    first = rng.integers(0, s - c + 1, n)
+    first[:2] = (0, s - c)[: min(n, 2)]
+    slots = first[:, None] + np.arange(c)
+  return (
+    draw(n, c, q, h),
+    draw(b, p, k, h),
+    draw(b, p, k, h),
+    draw(n, s, k, h),
+    draw(n, s, k, h),
+    jnp.asarray(lengths, jnp.int32),
+    jnp.asarray(slots, jnp.int32),
+  )
+
+
+def in_layout(arguments, layout):
+  if layout == 'slots':
+    return arguments
+  q, *keys = arguments[:5]
+  return (q, *(jnp.swapaxes(x, 1, 2) for x in keys), *arguments[5:])
+
+
+@functools.partial(jax.jit, static_argnames=('layout', 'implementation'))
+def run(*arguments, implementation, layout='slots', owner=None):
+  return api.decode_attention(
+    *arguments, layout=layout, owner=owner, implementation=implementation
+  )
+
+
+def close(got, want, tolerance):
+  got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+  assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
+
+
+# B, G, C, Q, K, H, P, S
+CASES = {
+  'one_token': (3, 4, 1, 4, 2, 8, 37, 20),
+  'draft_of_3': (3, 1, 3, 9, 3, 8, 16, 53),
+  'draft_of_8': (2, 4, 8, 4, 1, 16, 5, 32),
+  'draft_of_16': (4, 1, 16, 6, 2, 8, 1, 16),
+}
+
+
+@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('layout', api.LAYOUTS)
+def test_xla_equals_the_definition(case, layout):
+  arguments = make(*CASES[case])
+  want = run(*arguments, implementation='reference')
+  got = run(*in_layout(arguments, layout), layout=layout, implementation='xla')
+  close(got, want, 1e-5)
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_interpreted_kernel_equals_the_definition(monkeypatch, case):
+  # Blocks of 16 slots: several to a row, the last hanging over the end.
+  monkeypatch.setattr(pallas_tpu, 'SLOTS', (16, 16))
+  arguments = make(*CASES[case])
+  want = run(*arguments, implementation='reference')
+  close(run(*arguments, implementation='pallas_tpu_interpret'), want, 1e-5)
+
+
+def test_many_queries_are_taken_in_tiles(monkeypatch):
+  monkeypatch.setattr(pallas_tpu, 'ROWS', 16)
+  arguments = make(2, 4, 3, 4, 2, 8, 20, 12)
+  want = run(*arguments, implementation='reference')
+  close(run(*arguments, implementation='pallas_tpu_interpret'), want, 1e-5)
+
+
+@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+def test_bfloat16(implementation):
+  arguments = make(2, 2, 2, 4, 2, 16, 40, 24, dtype=jnp.bfloat16)
+  want = run(*arguments, implementation='reference')
+  got = run(*arguments, implementation=implementation)
+  assert got.dtype == jnp.bfloat16
+  # Weights are rounded for the product with the values, and the result again.
+  close(got, want, 2**-7)
+
+
+@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+def test_rows_of_any_owner(implementation):
+  arguments = make(3, 2, 2, 4, 2, 8, 20, 12)
+  owner = jnp.array([2, 0, 0, 1, 2, 2], jnp.int32)
+  want = run(*arguments, owner=owner, implementation='reference')
+  got = run(*arguments, owner=owner, implementation=implementation)
+  close(got, want, 1e-5)
+  siblings = run(*arguments, implementation='reference')
+  assert np.abs(siblings - want).max() > 0.1
+
+
+@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+def test_a_query_that_sees_nothing_gets_zero(implementation):
+  slots = np.array([[-1, 0], [-1, 5]])
+  arguments = make(2, 1, 2, 2, 1, 8, 4, 8, slots=slots)
+  arguments = (*arguments[:5], jnp.array([0, 4], jnp.int32), arguments[6])
+  got = run(*arguments, implementation=implementation)
+  assert not got[0, 0].any() and got[0, 1].any() and got[1, 0].any()
+  close(got, run(*arguments, implementation='reference'), 1e-5)
+
+
+@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+def test_what_lies_past_a_row_is_never_read(implementation):
+  q, *keys, lengths, slots = make(2, 2, 2, 4, 2, 8, 20, 12)
+  dirty = []
+  past = [jnp.arange(20)[None] >= lengths[:, None]] * 2
+  past += [jnp.arange(12)[None] > slots.max(1)[:, None]] * 2
+  for x, hidden in zip(keys, past):
+    dirty.append(jnp.where(hidden[..., None, None], 1e9, x))
+  close(
+    run(q, *dirty, lengths, slots, implementation=implementation),
+    run(q, *keys, lengths, slots, implementation='reference'),
+    1e-5,
+  )
+
+
+@pytest.mark.parametrize('layout', api.LAYOUTS)
+def test_equals_the_cache_s_own_read(layout):
+  arguments = make(2, 4, 3, 4, 2, 8, 20, 12)
+  q, *keys, lengths, slots = in_layout(arguments, layout)
+  layer = cache_lib.LayerCache(*keys, layout)
+  want = cache_lib.read(layer, q, lengths, slots)
+  close(run(*arguments, implementation='reference'), want, 1e-5)
+
+
+def mesh_of(*shape):
+  axes = ('data', 'fsdp', 'tensor')
+  kinds = (jax.sharding.AxisType.Auto,) * 3
+  return jax.make_mesh(shape, axes, axis_types=kinds)
+
+
+def test_on_shards_of_rows_and_heads():
+  arguments = make(4, 2, 2, 4, 2, 8, 20, 12)
+  mesh = mesh_of(2, 1, 2)
+  specs = [P('data', None, 'tensor')] * 5 + [P('data')] * 2
+  sharded = [
+    jax.device_put(x, jax.NamedSharding(mesh, spec))
+    for x, spec in zip(arguments, specs)
+  ]
+  f = functools.partial(
+    api.decode_attention,
+    layout='slots',
+    implementation='pallas_tpu_interpret',
+    mesh=mesh,
+  )
+  got = jax.jit(f)(*sharded)
+  assert got.sharding.spec == P('data', None, 'tensor')
+  close(got, run(*arguments, implementation='reference'), 1e-5)
+
+
+def test_what_cannot_run_is_refused():
+  arguments = make(2, 1, 1, 4, 2, 8, 3, 5)
+  call = functools.partial(api.decode_attention, *arguments, layout='slots')
+  with pytest.raises(NotImplementedError, match='the arrays are on cpu'):
+    call(implementation='pallas_tpu')
+  with pytest.raises(NotImplementedError, match='K=2 heads do not divide'):
+    call(implementation='pallas_tpu_interpret', mesh=mesh_of(1, 1, 4))
+  with pytest.raises(NotImplementedError, match='B=2 does not divide'):
+    call(implementation='pallas_tpu_interpret', mesh=mesh_of(2, 2, 1))
+  with pytest.raises(NotImplementedError, match='not beside their prompts'):
+    call(
+      owner=jnp.zeros(2, jnp.int32),
+      implementation='pallas_tpu_interpret',
+      mesh=mesh_of(2, 1, 1),
+    )
+  with pytest.raises(ValueError, match='is unknown; it may be None'):
+    call(implementation='cuda')
+  with pytest.raises(ValueError, match='layout=.rows. is unknown'):
+    api.decode_attention(*arguments, layout='rows')
+  with pytest.raises(ValueError, match='do not fit each other'):
+    api.decode_attention(*arguments, layout='heads')
