@@ -254,6 +254,26 @@ def test_siblings_by_turn():
   np.testing.assert_allclose(credit.rows['credit'], want, atol=1e-6)
 
 
+def test_a_group_that_shrank_to_one_row_falls_back():
+  """Configured G >= 2; a row whose siblings were dropped has A Delta."""
+  batch, _ = given()
+  batch = batch.replace(rewards=batch.rewards.at[7].set(1.0))
+  ids = jnp.array([0, 0, 0, 0, 1, 1, 1, 2])
+  shrunk = batch.replace(group=0, group_id=ids)
+  credit, _, metrics = runs.credit('craft', shrunk)
+  gap = batch.scores['privileged'] - batch.scores['old']
+  paid = credit.rows['advantage'][7]
+  want = np.tanh(2.5 * paid * gap[7])
+  np.testing.assert_allclose(credit.rows['credit'][7], want, atol=1e-5)
+  assert np.abs(want).max() > 0.01
+  whole, _, before = runs.credit('craft', batch)
+  assert metrics['craft/share_fallback'] > before['craft/share_fallback']
+  same = slice(0, 4)  # the whole group keeps its credit
+  np.testing.assert_allclose(
+    credit.rows['credit'][same], whole.rows['credit'][same], atol=1e-5
+  )
+
+
 def test_metrics():
   batch, _ = given()
   credit, _, metrics = runs.credit('craft', batch)

@@ -12,9 +12,11 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tandem import losses
 from tests.losses import batches
+from tests.losses import two_step
 
 EOS, BOUNDARY, VOCAB = 0, 1, 4
 P, CAP = 0.3, 2
@@ -151,6 +153,48 @@ def test_group_baseline_scales_by_one_less_than_the_group():
     got = two.gradient(batch, index, both / 2)
     truth = jax.grad(two.reward)(two.senior)
     np.testing.assert_allclose(got, truth / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize('scaled', [False, True])
+def test_surrogate_of_grpo_at_ratio_one(scaled):
+  """Two steps, three symbols, groups of two: half the score gradient.
+
+  With the division by the deviation each pair that differs pays +-.707, and
+  what is climbed is another function than the expected reward.
+  """
+  with jax.enable_x64(True):
+    policy = two_step.tables(3)
+    rewards = np.random.default_rng(4).normal(size=len(two_step.SEQUENCES))
+    index = np.array(list(itertools.product(range(9), repeat=2))).reshape(-1)
+    tokens = jnp.asarray(two_step.SEQUENCES[index])
+    batch = two_step.batch(policy, policy, tokens, 2)
+    batch = batch.replace(rewards=jnp.asarray(rewards[index]))
+    variant = losses.get('grpo')
+    cfg = losses.make_config(
+      'grpo', agg='seq-mean-token-sum', scale_by_std=scaled
+    )
+    credit, _, _ = variant.credit(batch, {}, cfg)
+    chance = jnp.exp(two_step.logp(policy, two_step.SEQUENCES).sum(axis=1))
+    both = jnp.repeat(chance[index[::2]] * chance[index[1::2]], 2)
+    # Each sample of two is averaged over its rows, and comes as it is likely.
+    paid = credit.rows['advantage'] * both / 2
+    credit = credit.replace(rows=credit.rows | {'advantage': paid})
+
+    def surrogate(policy):
+      stats = {'logp': two_step.logp(policy, tokens)}
+      return variant.objective(stats, credit, cfg)['policy'][0]
+
+    def reward(policy):
+      logp = two_step.logp(policy, two_step.SEQUENCES).sum(axis=1)
+      return jnp.sum(jnp.exp(logp) * rewards)
+
+    got = jax.jit(jax.grad(surrogate))(policy)
+    truth = jax.jit(jax.grad(reward))(policy)
+    gap = jax.tree.map(lambda g, w: np.abs(g + w / 2).max(), got, truth)
+    if scaled:
+      assert min(gap.values()) > 1e-3
+    else:
+      assert max(gap.values()) < 1e-12
 
 
 def test_imitation_pulls_towards_the_junior():

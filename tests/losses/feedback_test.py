@@ -1,6 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from tandem import losses
 from tandem.losses import feedback
@@ -27,6 +28,34 @@ def test_equal_scores_have_no_deviation_at_all():
   mean, std, _ = feedback.group_moments(jnp.full(7, 0.1), group=7)
   np.testing.assert_array_equal(mean, np.float32(0.1))
   np.testing.assert_array_equal(std, 0)
+
+
+def test_scores_beside_lengths_and_verdicts():
+  """METHODS §3.4, figure 4: over the whole batch, ties by average ranks."""
+  batch = batches.step_batch()
+  scores = np.array([-3.0, 0.5, 2, -1, 0, -2, 1, -2.5], np.float32)
+  got = feedback.correlations(batch, jnp.asarray(scores))
+  for name, other in (
+    ('length', batches.LENGTHS),
+    ('reward', np.asarray(batch.rewards)),
+  ):
+    for kind, by_hand in (
+      ('pearson', scipy.stats.pearsonr),
+      ('spearman', scipy.stats.spearmanr),
+    ):
+      want = by_hand(scores, other).statistic
+      assert abs(want) > 0.05
+      np.testing.assert_allclose(
+        got[f'feedback/{kind}_{name}'], want, atol=1e-6
+      )
+
+
+@pytest.mark.parametrize('name', ['opd', 'gr_opd'])
+def test_diagnostics_are_of_every_step(name):
+  variant, cfg = losses.get(name), losses.make_config(name)
+  batch = batches.step_batch()
+  _, _, metrics = variant.credit(batch, variant.init_state(cfg), cfg)
+  assert feedback.correlations(batch, jnp.ones(8)).keys() <= metrics.keys()
 
 
 def test_collapse_needs_ten_steps_in_a_row():

@@ -7,6 +7,7 @@ import pytest
 
 from tandem.losses import grpo
 from tandem.losses import kl
+from tests.losses import two_step
 
 POLICY = jnp.array([0.2, -0.7, 1.1, 0.4])
 REFERENCE = jax.nn.log_softmax(jnp.array([-0.5, 0.3, 0.9, -0.2]))
@@ -46,6 +47,40 @@ def forward(logits):
 def test_expected_gradient(estimator, truth):
   got = expected_gradient(lambda a, b: kl.penalty(estimator, a, b))
   np.testing.assert_allclose(got, jax.grad(truth)(POLICY), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  'estimator,direction', [('k2', 1), ('k3+', 1), ('k3', -1), ('k1', 0)]
+)
+def test_expected_gradient_over_two_steps(estimator, direction):
+  """Of each position's law under the histories as they come: no future in it.
+
+  So even the exact ones are not the gradient of the sequence's KL.
+  """
+  with jax.enable_x64(True):
+    policy, reference = two_step.tables(0), two_step.tables(1)
+    tokens = two_step.SEQUENCES
+    chance = jnp.exp(two_step.logp(policy, tokens).sum(axis=1))
+
+    def estimate(policy):
+      pair = two_step.logp(policy, tokens), two_step.logp(reference, tokens)
+      k1 = estimator == 'k1'
+      values = kl.k1(*pair) if k1 else kl.penalty(estimator, *pair)
+      return jnp.sum(chance[:, None] * values)
+
+    def local(policy):
+      laws = (policy, reference)[::direction] if direction else (policy,) * 2
+      values = two_step.position_kl(*laws, tokens)
+      return jnp.sum(chance[:, None] * values)
+
+    got, want, whole = (
+      jax.jit(jax.grad(f))(policy)
+      for f in (estimate, local, lambda x: two_step.sequence_kl(x, reference))
+    )
+    jax.tree.map(
+      lambda g, w: np.testing.assert_allclose(g, w, atol=1e-8), got, want
+    )
+    assert np.abs(got['first'] - whole['first']).max() > 1e-2
 
 
 def test_k3_is_not_the_reverse_direction():
