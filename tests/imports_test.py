@@ -19,6 +19,7 @@ ROWS = (
   ('tandem.models',),
   ('tandem.rollout', 'tandem.losses'),
   ('tandem.training', 'tandem.analysis'),
+  ('tandem.ahead',),
   ('tandem.train', 'tandem.evaluate', 'tandem.generate', 'tandem.benchmark'),
   ('launch',),
 )

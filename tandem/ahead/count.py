@@ -1,0 +1,132 @@
+"""Operations and bytes of a program from its jaxpr, loops multiplied out.
+
+Compilers count a loop's body once, ignore Pallas calls, and for GPUs count
+nothing. Here a scan counts its length, a loop that ends on data counts the trips
+that the caller names, and a Pallas call counts its kernel once per grid cell.
+Only products are counted: what is elementwise is free on the units that do
+products, and its bytes are the compiler's business (see `traffic`).
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class Count:
+  """Of the whole program, all devices together."""
+
+  flops: float = 0.0  # of products; one multiply and add are two
+  wide_flops: float = 0.0  # those of them with float32 operands
+  bytes: float = 0.0  # operands and results of products
+  attention_flops: float = 0.0  # those of them between two activations
+  pallas: dict[str, float] = dataclasses.field(default_factory=dict)  # flops
+
+  def add(self, other: 'Count', times: float = 1.0) -> None:
+    self.flops += times * other.flops
+    self.wide_flops += times * other.wide_flops
+    self.bytes += times * other.bytes
+    self.attention_flops += times * other.attention_flops
+    for name, flops in other.pallas.items():
+      self.pallas[name] = self.pallas.get(name, 0.0) + times * flops
+
+
+def _bytes(aval) -> float:
+  return math.prod(aval.shape) * np.dtype(aval.dtype).itemsize
+
+
+def _dot(eqn) -> Count:
+  lhs, rhs = (v.aval for v in eqn.invars)
+  (contract, _), (batch, _) = eqn.params['dimension_numbers']
+  out = eqn.outvars[0].aval
+  flops = 2.0 * math.prod(out.shape)
+  flops *= math.prod(lhs.shape[d] for d in contract)
+  wide = all(np.dtype(x.dtype).itemsize >= 4 for x in (lhs, rhs))
+  return Count(
+    flops=flops,
+    wide_flops=flops if wide else 0.0,
+    bytes=_bytes(lhs) + _bytes(rhs) + _bytes(out),
+    attention_flops=flops if batch else 0.0,
+  )
+
+
+def _convolution(eqn) -> Count:
+  lhs, rhs = (v.aval for v in eqn.invars)
+  out = eqn.outvars[0].aval
+  spec = eqn.params['dimension_numbers'].rhs_spec
+  window = math.prod(rhs.shape[d] for d in spec[1:])
+  flops = 2.0 * math.prod(out.shape) * window
+  wide = np.dtype(lhs.dtype).itemsize >= 4
+  return Count(
+    flops, flops if wide else 0.0, _bytes(lhs) + _bytes(rhs) + _bytes(out)
+  )
+
+
+def _manual_devices(params: Mapping[str, Any]) -> int:
+  """Devices over which a shard_map's body, written for one of them, runs."""
+  mesh = params['mesh']
+  return math.prod(mesh.shape[name] for name in params['manual_axes'])
+
+
+def _pallas(eqn, trips) -> Count:
+  """The kernel's products, once per cell of its grid."""
+  grid = eqn.params['grid_mapping'].grid
+  cells = math.prod(int(size) for size in grid)
+  body = count(eqn.params['jaxpr'], trips)
+  out = Count()
+  out.add(body, cells)
+  # What it moves is its operands and results, at the least.
+  out.bytes = sum(_bytes(v.aval) for v in [*eqn.invars, *eqn.outvars])
+  name = str(eqn.params.get('name') or eqn.params.get('name_and_src_info'))
+  out.pallas = {name.split()[0]: out.flops}
+  return out
+
+
+def _inner(params: Mapping[str, Any]):
+  """The jaxprs that an equation calls once."""
+  found = []
+  for value in params.values():
+    for one in value if isinstance(value, (tuple, list)) else (value,):
+      one = getattr(one, 'jaxpr', one)  # of a closed one
+      if hasattr(one, 'eqns'):
+        found.append(one)
+  return found
+
+
+def count(jaxpr, trips: int = 1) -> Count:
+  """Products of a jaxpr.
+
+  Args:
+    jaxpr: open or closed.
+    trips: of each outermost loop that ends on data.
+
+  Returns:
+    A Count over all devices.
+  """
+  jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
+  total = Count()
+  for eqn in jaxpr.eqns:
+    name, params = eqn.primitive.name, eqn.params
+    if name == 'dot_general':
+      total.add(_dot(eqn))
+    elif name == 'conv_general_dilated':
+      total.add(_convolution(eqn))
+    elif name == 'scan':
+      total.add(count(params['jaxpr'], trips), params['length'])
+    elif name == 'while':
+      for part in ('cond_jaxpr', 'body_jaxpr'):
+        total.add(count(params[part]), trips)
+    elif name == 'cond':
+      branches = [count(branch, trips) for branch in params['branches']]
+      total.add(max(branches, key=lambda x: x.flops))
+    elif name == 'shard_map':
+      total.add(count(params['jaxpr'], trips), _manual_devices(params))
+    elif name == 'pallas_call':
+      total.add(_pallas(eqn, trips))
+    else:
+      for inner in _inner(params):
+        total.add(count(inner, trips))
+  return total
