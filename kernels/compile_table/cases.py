@@ -8,6 +8,7 @@ import functools
 
 import jax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
@@ -17,7 +18,7 @@ Struct = jax.ShapeDtypeStruct
 
 
 def compile_cases() -> list[case.Case]:
-  """For Mosaic TPU and Triton."""
+  """For Mosaic TPU, Triton and Mosaic GPU."""
   return [
     case.Case(
       'compile_table/vmem_overflow', 'tpu', _too_large, refused='(?i)vmem'
@@ -31,7 +32,13 @@ def compile_cases() -> list[case.Case]:
       'compile_table/triton_bfloat16_tanh',
       'gpu',
       functools.partial(_tanh, jnp.bfloat16),
-      refused='Failed to compile Triton kernel',
+      refused='math.tanh',
+    ),
+    case.Case(
+      'compile_table/mosaic_gpu_wgmma',
+      'gpu',
+      _wgmma,
+      refused_on=(('B200', '(?i)wgmma'),),
     ),
   ]
 
@@ -55,3 +62,33 @@ def _tanh(dtype, mesh):
     compiler_params=triton.CompilerParams(),
   )
   return f, (x,)
+
+
+def _wgmma(mesh):
+  """A product by the instruction that only Hopper has."""
+
+  def kernel(a, b, out):
+    def multiply(total):
+      mosaic_gpu.wgmma(total, a, b)
+      return total[...]
+
+    total = mosaic_gpu.ACC(out.shape, jnp.float32)
+    out[...] = pl.run_scoped(multiply, total)
+
+  def block(shape, columns):
+    tiles = mosaic_gpu.TilingTransform((8, columns))
+    swizzle = mosaic_gpu.SwizzleTransform(128)
+    return mosaic_gpu.BlockSpec(
+      shape, lambda i: (0, 0), transforms=(tiles, swizzle)
+    )
+
+  a, b = Struct((64, 64), jnp.bfloat16), Struct((64, 128), jnp.bfloat16)
+  f = pl.pallas_call(
+    kernel,
+    grid=(1,),
+    in_specs=[block(a.shape, 64), block(b.shape, 64)],
+    out_specs=block((64, 128), 32),
+    out_shape=Struct((64, 128), jnp.float32),
+    compiler_params=mosaic_gpu.CompilerParams(),
+  )
+  return f, (a, b)

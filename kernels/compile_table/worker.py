@@ -6,7 +6,10 @@ calls (kernels in the compiled text), or refused (the compiler's reason).
 """
 
 import json
+import os
+import re
 import sys
+import tempfile
 import time
 
 import jax
@@ -18,6 +21,25 @@ from tandem.kernels.compile_table import targets
 CALLS = ('tpu_custom_call', '__gpu$xla.gpu.triton', 'mosaic_gpu')
 
 
+class _Stderr:
+  """What the compiler writes past Python: the exception often has no reason."""
+
+  def __enter__(self):
+    sys.stderr.flush()
+    self._kept, self._file = os.dup(2), tempfile.TemporaryFile('w+')
+    os.dup2(self._file.fileno(), 2)
+    return self
+
+  def __exit__(self, *_):
+    os.dup2(self._kept, 2)
+    os.close(self._kept)
+
+  def errors(self) -> str:
+    self._file.seek(0)
+    found = re.findall(r'\berror: (.*)', self._file.read())
+    return '; '.join(dict.fromkeys(found))
+
+
 def compile_one(one: case.Case, target: str, mesh: jax.sharding.Mesh) -> dict:
   """What the compiler says of one case."""
   answer = {'case': one.name, 'target': target}
@@ -27,20 +49,21 @@ def compile_one(one: case.Case, target: str, mesh: jax.sharding.Mesh) -> dict:
     return x if x.sharding else x.update(sharding=everywhere)
 
   start = time.perf_counter()
-  try:
-    function, arguments = one.build(mesh)
-    lowered = jax.jit(function).lower(*jax.tree.map(place, arguments))
-    program = lowered.compile()
-  except Exception as error:  # whatever a compiler raises is its answer
-    reason = ' '.join(f'{type(error).__name__}: {error}'.split())
-    answer['refused'] = reason
-  else:
-    memory, text = program.memory_analysis(), program.as_text()
-    answer['temporary_bytes'] = memory.temp_size_in_bytes
-    answer['argument_bytes'] = memory.argument_size_in_bytes
-    answer['calls'] = sum(
-      text.count(f'custom_call_target="{name}') for name in CALLS
-    )
+  with _Stderr() as said:
+    try:
+      function, arguments = one.build(mesh)
+      lowered = jax.jit(function).lower(*jax.tree.map(place, arguments))
+      program = lowered.compile()
+    except Exception as error:  # whatever a compiler raises is its answer
+      reason = f'{type(error).__name__}: {error}; {said.errors()}'
+      answer['refused'] = ' '.join(reason.split())
+    else:
+      memory, text = program.memory_analysis(), program.as_text()
+      answer['temporary_bytes'] = memory.temp_size_in_bytes
+      answer['argument_bytes'] = memory.argument_size_in_bytes
+      answer['calls'] = sum(
+        text.count(f'custom_call_target="{name}') for name in CALLS
+      )
   answer['seconds'] = round(time.perf_counter() - start, 2)
   return answer
 
