@@ -68,7 +68,7 @@ def _convolution(eqn) -> Count:
 def _manual_devices(params: Mapping[str, Any]) -> int:
   """Devices over which a shard_map's body, written for one of them, runs."""
   mesh = params['mesh']
-  return math.prod(mesh.shape[name] for name in params['manual_axes'])
+  return math.prod(mesh.shape[name] for name in params['newly_manual_axes'])
 
 
 def _pallas(eqn, trips) -> Count:

@@ -14,6 +14,7 @@ import jax
 import tqdm
 
 from tandem import types
+from tandem.ahead import audit
 from tandem.ahead import collectives as collectives_lib
 from tandem.ahead import count as count_lib
 from tandem.ahead import hlo
@@ -215,6 +216,7 @@ class Reporter:
       'bound': bounds.bound,
       'step_seconds': dataclasses.asdict(bounds) | {'all_memory': memory},
       'flops_per_device_step': step.flops / devices,
+      'gathered_bytes_per_step': audit.gathered_per_step(sent, trips),
       'tokens_per_second': rows / taken,
       'tokens_per_second_at_best': rows / floor,
     }

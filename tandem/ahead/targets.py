@@ -119,12 +119,12 @@ def devices(topology: str) -> list:
   if chip.platform == 'tpu':
     described = topologies.get_topology_desc(topology, 'tpu')
     return list(described.devices)
-  from tandem.ahead import gpus
+  from tandem.kernels.compile_table import targets as cards
 
   described = topologies.get_topology_desc(
     platform='cuda',
     topology_name=kind,
-    target_config=gpus.target_config(kind),
+    target_config=cards.gpu_config(cards.GPUS[kind]),
     topology='x'.join(map(str, sizes)),
   )
   return list(described.devices)

@@ -1,0 +1,123 @@
+"""Texts of compiled programs, written and real, taken apart."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+import pytest
+
+from tandem.ahead import collectives
+from tandem.ahead import hlo
+from tandem.ahead import traffic
+from tandem.training import mesh as mesh_lib
+
+# A decode loop as a TPU's compiler writes it, cut to what is read.
+TEXT = """HloModule jit_f, is_scheduled=true, num_partitions=8
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[]{:T(128)} parameter(0)
+  %b = f32[]{:T(128)} parameter(1)
+  ROOT %add.9 = f32[]{:T(128)} add(%a, %b)
+}
+
+%update (p0: bf16[64,128], p1: bf16[1,128], p2: s32[]) -> bf16[64,128] {
+  %p0 = bf16[64,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %p1 = bf16[1,128]{1,0:T(2,128)(2,1)} parameter(1)
+  %p2 = s32[]{:T(128)} parameter(2)
+  %zero = s32[] constant(0)
+  ROOT %dus = bf16[64,128]{1,0:T(8,128)(2,1)} dynamic-update-slice(%p0, %p1, %p2, %zero)
+}
+
+%body (c: (s32[], bf16[64,128], bf16[1,128])) -> (s32[], bf16[64,128], bf16[1,128]) {
+  %c = (s32[]{:T(128)}, bf16[64,128]{1,0:T(8,128)(2,1)}, bf16[1,128]{1,0}) parameter(0)
+  %i = s32[]{:T(128)} get-tuple-element(%c), index=0
+  %cache = bf16[64,128]{1,0:T(8,128)(2,1)} get-tuple-element(%c), index=1
+  %row = bf16[1,128]{1,0} get-tuple-element(%c), index=2
+  %fusion.1 = bf16[64,128]{1,0:T(8,128)(2,1)} fusion(%cache, %row, %i), kind=kLoop, calls=%update
+  %all-reduce.1 = bf16[1,128]{1,0} all-reduce(%row), replica_groups=[2,4]<=[8], use_global_device_ids=true, to_apply=%sum, metadata={op_name="jit(f)/while/body/dot"}
+  %near = bf16[1,128]{1,0:T(2,128)S(1)} copy(%all-reduce.1)
+  ROOT %t = (s32[], bf16[64,128], bf16[1,128]) tuple(%i, %fusion.1, %all-reduce.1)
+}
+
+%cond (c: (s32[], bf16[64,128], bf16[1,128])) -> pred[] {
+  %c.1 = (s32[], bf16[64,128], bf16[1,128]) parameter(0)
+  ROOT %no = pred[]{:T(512)} constant(false)
+}
+
+ENTRY %main (p: bf16[64,128], q: bf16[8,128]) -> bf16[64,128] {
+  %p = bf16[64,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %q = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(1)
+  %start = (bf16[8,128]{1,0}, bf16[64,128]{1,0}) all-gather-start(%q), replica_groups=[1,8]<=[8], dimensions={0}
+  %done = bf16[64,128]{1,0} all-gather-done(%start)
+  %hop = bf16[8,128]{1,0} collective-permute(%q), source_target_pairs={{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}
+  %tuple = (s32[], bf16[64,128], bf16[1,128]) tuple(%p, %done, %q)
+  %while = (s32[], bf16[64,128], bf16[1,128]) while(%tuple), condition=%cond, body=%body
+  ROOT %out = bf16[64,128]{1,0} get-tuple-element(%while), index=1
+}
+"""
+
+
+@pytest.fixture
+def mesh():
+  return mesh_lib.make_mesh(data=2, tensor=4)
+
+
+def test_trips_and_calls():
+  runs = {name: (n, inside) for name, n, inside in hlo.Module(TEXT).runs(10)}
+  assert runs == {'main': (1, False), 'body': (10, True)}
+  known = TEXT.replace(
+    'body=%body\n',
+    'body=%body, backend_config={"known_trip_count":{"n":"3"}}\n',
+  )
+  runs = {name: (n, inside) for name, n, inside in hlo.Module(known).runs(10)}
+  assert runs['body'] == (3, False)
+
+
+def test_collectives_by_kind_axes_and_bytes(mesh):
+  found = {x.kind: x for x in collectives.find(hlo.Module(TEXT), mesh, 10)}
+  gather, reduce = found['all-gather'], found['all-reduce']
+  assert (gather.axes, gather.size) == (('data', 'tensor'), 8)
+  assert (gather.count, gather.bytes, gather.in_loop) == (1, 64 * 128 * 2, 0)
+  assert (reduce.axes, reduce.size, reduce.count) == (('tensor',), 4, 10)
+  assert reduce.bytes == reduce.in_loop == 10 * 128 * 2
+  assert reduce.where == 'jit(f)/while/body/dot'
+  hop = found['collective-permute']
+  assert (hop.axes, hop.bytes) == (('tensor',), 8 * 128 * 2)
+
+
+def test_traffic_counts_an_update_in_place_as_its_update():
+  module = hlo.Module(TEXT)
+  moved = {one.name: b for (one, b), *_ in traffic.touched(module, 10)}
+  row = 128 * 2
+  assert moved['fusion.1'] == 2 * row + 4  # not the 64 rows that it lies in
+  assert moved['near'] == row  # its result stays on the chip
+  total, looped = traffic.of(module, 10)
+  assert looped == 10 * (2 * row + 4 + 2 * row + row)
+  assert total > looped
+
+
+def test_groups_in_all_their_spellings():
+  assert collectives.group('replica_groups={{0,2},{1,3}}, x', 4) == (0, 2)
+  assert collectives.group('replica_groups=[2,2]<=[2,2]T(1,0), x', 4) == (0, 2)
+  assert collectives.group('replica_groups=[2,2]<=[4], x', 4) == (0, 1)
+  assert collectives.group('replica_groups={}', 4) == (0, 1, 2, 3)
+
+
+def test_a_real_program(mesh):
+  """x cut over data, w over tensor's contraction: one reduction over tensor."""
+  sharded = lambda shape, *spec: jax.ShapeDtypeStruct(
+    shape, jnp.float32, sharding=NamedSharding(mesh, jax.P(*spec))
+  )
+
+  def f(x, w):
+    step = lambda x, _: (jnp.tanh(x @ w), None)
+    return jax.lax.scan(step, x, length=6)[0]
+
+  x, w = sharded((16, 64), 'data', None), sharded((64, 64), 'tensor', None)
+  out = NamedSharding(mesh, jax.P('data', None))
+  compiled = jax.jit(f, out_shardings=out).lower(x, w).compile()
+  module = hlo.Module(compiled.as_text())
+  found = collectives.find(module, mesh)
+  reduces = [x for x in found if x.kind == 'all-reduce']
+  assert [x.axes for x in reduces] == [('tensor',)]
+  assert reduces[0].count == 6
+  assert reduces[0].bytes == 6 * (16 / 2) * 64 * 4

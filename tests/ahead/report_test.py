@@ -1,0 +1,128 @@
+"""The whole report of a tiny run on eight fake devices."""
+
+import json
+
+import pytest
+
+from configs import quickstart
+from tandem.ahead import collectives
+from tandem.ahead import report
+from tandem.ahead import roofline
+from tandem.ahead import shapes
+from tandem.ahead import targets
+from tandem.models import presets
+from tandem.training import mesh as mesh_lib
+
+
+def small():
+  config = quickstart.get_config('tiny')
+  config.mesh.data, config.mesh.fsdp, config.mesh.tensor = 2, 2, 2
+  config.rollout.max_prompt, config.rollout.max_response = 8, 8
+  config.learner.micro_rows = 4
+  return config
+
+
+@pytest.fixture(scope='module')
+def found():
+  return report.run(small(), 'cpu:8')
+
+
+def test_what_checks_read(found):
+  assert found['fits'] is True
+  assert found['peak_bytes_per_device'] > 0
+  assert found['flops_per_device'] > 0
+  assert found['compile_seconds'] > 0
+  assert json.loads(json.dumps(found)) == found
+  assert list(found['programs']) == [
+    'decode_copy',
+    'rollout',
+    'score/old',
+    'update',
+  ]
+
+
+def test_peak_is_the_worst_phase_with_what_waits(found):
+  phases = {
+    name: part['bytes']['peak'] + part['resident_beside']
+    for name, part in found['programs'].items()
+  }
+  assert found['peak_bytes_per_device'] == max(phases.values())
+  # Weights, two moments and the junior wait while both models decode.
+  assert found['programs']['rollout']['resident_beside'] > 0
+
+
+def test_decode_names_its_bound(found):
+  decode = found['programs']['rollout']['decode']
+  parts = decode['step_seconds']
+  assert decode['bound'] in ('weights', 'cache', 'compute', 'network')
+  assert parts[decode['bound']] == max(
+    parts[name] for name in ('weights', 'cache', 'compute', 'network')
+  )
+  assert decode['tokens_per_second'] <= decode['tokens_per_second_at_best']
+
+
+def test_update_gathers_over_fsdp_and_has_a_mfu(found):
+  update = found['programs']['update']
+  assert 0 < update['mfu'] <= update['mfu_if_overlapped'] < 1
+  axes = {x['axes'] for x in update['collectives']}
+  assert 'fsdp' in ''.join(axes)
+
+
+def test_what_does_not_fit_says_why(monkeypatch):
+  import dataclasses
+
+  chip = dataclasses.replace(targets.CHIPS['cpu'], memory=1e4)
+  monkeypatch.setitem(targets.CHIPS, 'cpu', chip)
+  found = report.run(small(), 'cpu:8', only=('decode_copy',))
+  assert found['fits'] is False
+  sizes = list(found['largest'].values())
+  assert sizes == sorted(sizes, reverse=True)
+  assert 'optimizer' in found['largest']
+
+
+def test_a_refusal_for_memory_is_an_answer():
+  error = RuntimeError(
+    'RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in '
+    'memory space hbm. Used 20.50G of 15.75G hbm. Exceeded hbm capacity'
+  )
+  assert report._refusal(error) == {
+    'peak': 20.5 * 2**30,
+    'limit': 15.75 * 2**30,
+  }
+  assert report._refusal(RuntimeError('no such thing')) is None
+
+
+def test_resident_weights_are_sixteen_bytes_less_the_gradient():
+  """Float32 weights and two moments: 12 a parameter, over fsdp and tensor."""
+  config = small()
+  config.mesh.data, config.mesh.fsdp, config.mesh.tensor = 1, 4, 2
+  mesh = mesh_lib.make_mesh(**config.mesh)
+  run = shapes.run(config, mesh)
+  total = sum(x.size for x in _leaves(run.state.params))
+  held = shapes.bytes_per_device((run.state.params, run.state.opt_state))
+  # Norms are whole everywhere, so a little above the even share.
+  assert 1 <= held / (12 * total / 8) < 1.2
+
+
+def _leaves(tree):
+  import jax
+
+  return jax.tree.leaves(tree)
+
+
+def test_model_flops_are_six_per_weight_and_token():
+  cfg = presets.preset('qwen3-4b')
+  flops = roofline.model_flops(cfg, 1000, 1, 1000)
+  weights = 4_022_468_096 - 36 * (2 * 2560 + 2 * 128) - 2560
+  assert flops == pytest.approx(6 * weights * 1000, rel=1e-4)
+
+
+def test_ring_times():
+  chip = targets.CHIPS['v5p']
+  make = lambda kind, size, b: collectives.Collective(
+    kind, ('tensor',), size, 1, b, 0, b, ''
+  )
+  gather = make('all-gather', 4, 180e9).seconds(chip)
+  assert gather == pytest.approx(0.75)
+  assert make('all-reduce', 4, 180e9).seconds(chip) == 2 * gather
+  assert make('collective-permute', 4, 90e9).seconds(chip) == 1.0
