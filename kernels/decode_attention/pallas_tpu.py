@@ -189,7 +189,7 @@ def partial(
     out_shape=[
       jax.ShapeDtypeStruct((entries, padded, d), jnp.float32) for d in (h, 1, 1)
     ],
-    interpret=pltpu.InterpretParams() if interpret else False,
+    interpret=interpret,
     compiler_params=pltpu.CompilerParams(
       dimension_semantics=('arbitrary', 'arbitrary'),
       vmem_limit_bytes=VMEM_BYTES,
