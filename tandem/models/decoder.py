@@ -69,14 +69,33 @@ def rotary_frequencies(cfg: types.ModelConfig) -> np.ndarray:
   return ((1 - keep) * freq / scaling.factor + keep * freq).astype(np.float32)
 
 
-def _rotate(x: jax.Array, positions: jax.Array, freq: np.ndarray) -> jax.Array:
-  """Rotates pairs (i, i + H/2) of x [N, S, heads, H] by position [N, S]."""
+def _rotary(
+  cfg: types.ModelConfig, positions: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Cosine and sine, each [N, S, 1, H/2] float32, of positions [N, S]."""
   # Float32 throughout: bfloat16 cannot tell position 257 from 256.
-  angle = positions[:, :, None].astype(jnp.float32) * freq[None, None]
-  cos, sin = jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
+  angle = positions[:, :, None].astype(jnp.float32)
+  angle = angle * rotary_frequencies(cfg)[None, None]
+  return jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
+
+
+def _rotate(x: jax.Array, rotary: tuple[jax.Array, jax.Array]) -> jax.Array:
+  """Rotates pairs (i, i + H/2) of x [N, S, heads, H]."""
+  cos, sin = rotary
   a, b = jnp.split(x.astype(jnp.float32), 2, -1)
   turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
   return turned.astype(x.dtype)
+
+
+def _project(spec: str, x: jax.Array, w: jax.Array, out=()) -> jax.Array:
+  """einsum(spec, x, w); `out` are the last axes where w is flipped."""
+  if not out:
+    return jnp.einsum(spec, x, w)
+  # Weights first: with a few rows of x, XLA's CPU dots read weights on the
+  # left up to 1.3 times as fast as on the right.
+  x = x.reshape(*x.shape[:2], -1)
+  y = jnp.moveaxis(jnp.einsum('oi,nsi->ons', w, x), 0, -1)
+  return y.reshape(*x.shape[:2], *out)
 
 
 class Block(nnx.Module):
@@ -113,13 +132,16 @@ class Block(nnx.Module):
       self.q_bias = zeros(heads, h)
       self.k_bias, self.v_bias = zeros(kv, h), zeros(kv, h)
 
-  def __call__(self, x, positions, attend):
+  def __call__(self, x, rotary, attend):
     cfg = self.cfg
+    d, f, h = cfg.dim, cfg.hidden, cfg.head_dim
+    heads, kv = cfg.num_heads, cfg.num_kv_heads
+    flipped = self.q[...].ndim == 2  # as decode_params may leave them
     with jax.named_scope('attention'):
       y = _rms(x, self.attn_norm[...], cfg.norm_eps)
-      q = jnp.einsum('nsd,dqh->nsqh', y, self.q[...])
-      k = jnp.einsum('nsd,dkh->nskh', y, self.k[...])
-      v = jnp.einsum('nsd,dkh->nskh', y, self.v[...])
+      q = _project('nsd,dqh->nsqh', y, self.q[...], flipped and (heads, h))
+      k = _project('nsd,dkh->nskh', y, self.k[...], flipped and (kv, h))
+      v = _project('nsd,dkh->nskh', y, self.v[...], flipped and (kv, h))
       if cfg.qkv_bias:
         q = q + self.q_bias[...][None, None]
         k = k + self.k_bias[...][None, None]
@@ -127,14 +149,17 @@ class Block(nnx.Module):
       if cfg.qk_norm:
         q = _rms(q, self.q_norm[...], cfg.norm_eps)
         k = _rms(k, self.k_norm[...], cfg.norm_eps)
-      freq = rotary_frequencies(cfg)
-      q, k = _rotate(q, positions, freq), _rotate(k, positions, freq)
+      q, k = _rotate(q, rotary), _rotate(k, rotary)
       y, aux = attend(q, k, v)
-      x = x + jnp.einsum('nsqh,qhd->nsd', y, self.o[...])
+      x = x + _project('nsqh,qhd->nsd', y, self.o[...], flipped and (d,))
     with jax.named_scope('mlp'):
       y = _rms(x, self.mlp_norm[...], cfg.norm_eps)
-      y = jax.nn.silu(y @ self.gate[...]) * (y @ self.up[...])
-      return x + y @ self.down[...], aux
+      gate = _project('nsd,df->nsf', y, self.gate[...], flipped and (f,))
+      up = _project('nsd,df->nsf', y, self.up[...], flipped and (f,))
+      y = jax.nn.silu(gate) * up
+      return x + _project(
+        'nsf,fd->nsd', y, self.down[...], flipped and (d,)
+      ), aux
 
 
 class Decoder(nnx.Module):
@@ -180,7 +205,8 @@ def _causal(q, k, v):
 
 
 def _positions(ids: jax.Array) -> jax.Array:
-  return jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+  """[1, S]; the same of every row."""
+  return jnp.arange(ids.shape[1])[None]
 
 
 def hidden(
@@ -217,10 +243,10 @@ def hidden(
   if remat not in REMAT:
     raise ValueError(f'remat={remat!r} is unknown; one of {REMAT}.')
   dtype = dtype or params['embed'].dtype
-  positions = _positions(ids)
+  rotary = _rotary(cfg, _positions(ids))
 
   def body(x, layer):
-    x, _ = _block(cfg, layer, dtype)(x, positions, _causal)
+    x, _ = _block(cfg, layer, dtype)(x, rotary, _causal)
     return constrain(x, 'btd'), None
 
   if remat == 'block':
@@ -241,12 +267,18 @@ def logits_of(
   params: Params, cfg: types.ModelConfig, x: jax.Array
 ) -> jax.Array:
   """Float32 logits [..., V] of hidden states x [..., D]."""
-  spec, head = '...d,dv->...v', params.get('head')
-  if cfg.tied:
-    spec, head = '...d,vd->...v', params['embed']
-  return jnp.einsum(
-    spec, x, head.astype(x.dtype), preferred_element_type=jnp.float32
-  )
+  dot = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+  if not cfg.tied:
+    return dot('...d,dv->...v', x, params['head'].astype(x.dtype))
+  head = params['embed'].astype(x.dtype)
+  rows = x.reshape(-1, x.shape[-1])
+  # Weights first, as in `_project`.
+  return jax.lax.platform_dependent(
+    rows,
+    head,
+    cpu=lambda x, w: dot('vd,nd->vn', w, x).T,
+    default=lambda x, w: dot('nd,vd->nv', x, w),
+  ).reshape(*x.shape[:-1], -1)
 
 
 def logits_at(
@@ -272,11 +304,20 @@ def apply(
   return logits_of(params, cfg, hidden(params, cfg, ids, **kwargs))
 
 
-def decode_params(params: Params, cfg: types.ModelConfig, dtype=None) -> Params:
+def decode_params(
+  params: Params, cfg: types.ModelConfig, dtype=None, *, flip: bool = False
+) -> Params:
   """Stacked layers as a list of L trees, cast to dtype.
 
   Made once per weight update and outside the decode program: slicing inside
   the decode loop would be done again at every step.
+
+  Args:
+    params: layers stacked.
+    cfg: the model.
+    dtype: None keeps each leaf's own.
+    flip: projections as matrices [out, in], which a CPU reads faster; for one
+      device, since no sharding table names their axes.
   """
   cast = lambda a: a if dtype is None else a.astype(dtype)
   params = jax.tree.map(cast, params)
@@ -284,7 +325,16 @@ def decode_params(params: Params, cfg: types.ModelConfig, dtype=None) -> Params:
     jax.tree.map(lambda a: a[i], params['layers'])  # noqa: B023, used at once
     for i in range(cfg.num_layers)
   ]
+  if flip:
+    layers = [layer | _flipped(layer) for layer in layers]
   return params | {'layers': layers}
+
+
+def _flipped(layer: Params) -> Params:
+  """The projections of a layer as matrices [out, in]."""
+  d = layer['q'].shape[0]
+  inward = {x: layer[x].reshape(d, -1).T for x in ('q', 'k', 'v', 'gate', 'up')}
+  return inward | {x: layer[x].reshape(-1, d).T for x in ('o', 'down')}
 
 
 def prefill(
@@ -296,9 +346,10 @@ def prefill(
   compiler drops its work.
   """
   dtype = params['embed'].dtype
-  x, positions, kept = params['embed'][ids], _positions(ids), []
+  x, kept = params['embed'][ids], []
+  rotary = _rotary(cfg, _positions(ids))
   for layer in params['layers']:
-    x, kv = _block(cfg, layer, dtype)(x, positions, _causal)
+    x, kv = _block(cfg, layer, dtype)(x, rotary, _causal)
     kept.append(kv)
   return kept
 
@@ -324,7 +375,9 @@ def decode_step(
     Hidden states [N, C, D] after the final norm, and the cache.
   """
   dtype = params['embed'].dtype
-  positions = cache.starts()[:, None] + slots
+  rotary = _rotary(cfg, cache.starts()[:, None] + slots)
+  # Else XLA fuses the sines into every layer, and takes them per head.
+  rotary = jax.lax.optimization_barrier(rotary)
   x, layers = params['embed'][ids], []
   for layer, kv in zip(params['layers'], cache.layers):
 
@@ -333,7 +386,7 @@ def decode_step(
       y = cache_lib.read(kv, q, cache.prefix_lengths, slots, cache.owner)
       return y, kv
 
-    x, kv = _block(cfg, layer, dtype)(x, positions, attend)
+    x, kv = _block(cfg, layer, dtype)(x, rotary, attend)
     layers.append(kv)
   x = _rms(x, params['final_norm'], cfg.norm_eps)
   return x, cache.replace(layers=tuple(layers))

@@ -92,11 +92,17 @@ def keys_shape():
 
 def decode_copy(cfg: types.ModelConfig, mesh, dtype: str):
   """A jitted stacked params -> decode_params on the decode sharding."""
-  make = lambda params: decoder.decode_params(params, cfg, jnp.dtype(dtype))
+  flip = mesh.size == 1 and jax.default_backend() == 'cpu'
+  make = functools.partial(
+    decoder.decode_params, cfg=cfg, dtype=jnp.dtype(dtype), flip=flip
+  )
   shapes = jax.eval_shape(
     lambda key: make(decoder.init_params(key, cfg)), keys_shape()
   )
-  table = sharding.shardings_for(shapes, mesh, sharding.DECODE)
+  if flip:
+    table = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  else:
+    table = sharding.shardings_for(shapes, mesh, sharding.DECODE)
   return jax.jit(make, out_shardings=table)
 
 

@@ -232,3 +232,23 @@ def test_rotary_frequencies_by_hand():
     np.testing.assert_allclose(
       decoder.rotary_frequencies(scaled), [1, second], rtol=1e-4
     )
+
+
+@pytest.mark.parametrize('cfg', [fakes.TINY, fakes.SMALLER])
+def test_flipped_projections_are_the_same_model(cfg, key):
+  params = decoder.init_params(key, cfg)
+  ids = jax.random.randint(key, (3, 7), 0, cfg.vocab)
+  plain = decoder.decode_params(params, cfg)
+  flipped = decoder.decode_params(params, cfg, flip=True)
+  assert flipped['layers'][0]['q'].shape == (
+    cfg.num_heads * cfg.head_dim,
+    cfg.dim,
+  )
+  want = decoder.hidden(plain, cfg, ids)
+  got = decoder.hidden(flipped, cfg, ids)
+  np.testing.assert_allclose(got, want, atol=1e-5)
+  for a, b in zip(
+    decoder.prefill(flipped, cfg, ids), decoder.prefill(plain, cfg, ids)
+  ):
+    np.testing.assert_allclose(a[0], b[0], atol=1e-5)
+    np.testing.assert_allclose(a[1], b[1], atol=1e-5)
