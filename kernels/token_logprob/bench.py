@@ -33,16 +33,6 @@ PEAK = flags.DEFINE_float('peak_tflops', None, 'Of the device, in this dtype.')
 GBYTES = flags.DEFINE_float('gbytes', None, 'Memory GB/s of the device.')
 
 
-def work(shape, rows, itemsize, gradient):
-  """(operations, bytes) that any program must at least spend."""
-  products = 4 if gradient else 1  # see xla: logits twice, then two gradients
-  arrays = (rows + shape.vocab) * shape.dim * itemsize
-  return (
-    products * 2 * rows * shape.dim * shape.vocab,
-    arrays * (3 if gradient else 1),
-  )
-
-
 def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments {argv[1:]}; see --help')
@@ -77,7 +67,9 @@ def main(argv):
         jax.block_until_ready(program(hidden, head))
         seconds.append(time.perf_counter() - start)
       seconds = statistics.median(seconds)
-      operations, moved = work(shape, rows, dtype.itemsize, gradient)
+      operations, moved = shapes.work(
+        shape, rows, dtype.itemsize, gradient=gradient
+      )
       kind = 'gradient' if gradient else 'value'
       line = {
         'name': f'token_logprob/{SHAPE.value}/{implementation}/{kind}',
@@ -85,6 +77,8 @@ def main(argv):
         'unit': 'ms',
         'rows': rows,
         'dtype': DTYPE.value,
+        'operations': operations,
+        'bytes': moved,
         'tflops': operations / seconds / 1e12,
         'temporary_bytes': program.memory_analysis().temp_size_in_bytes,
       }

@@ -18,3 +18,17 @@ SHAPES = {
   'qwen3_32b': Shape(5120, 151_936, False),
 }
 ROWS = 8192  # tokens of a micro-batch on one device
+
+
+def work(
+  shape: Shape, rows: int, itemsize: int, *, gradient: bool
+) -> tuple[int, int]:
+  """(operations, bytes) of one call, as few as no stored logits allow.
+
+  Value: one product, hidden states and head read once. With gradient: the
+  logits twice, then the two gradients' products; all read twice and written
+  once.
+  """
+  arrays = (rows + shape.vocab) * shape.dim * itemsize
+  product = 2 * rows * shape.dim * shape.vocab
+  return (4 * product, 3 * arrays) if gradient else (product, arrays)
