@@ -1,7 +1,6 @@
 """Attention of a few queries a row over prompt and suffix; see `parts`."""
 
 import functools
-import math
 
 import chex
 import jax
@@ -11,6 +10,7 @@ from tandem.kernels.decode_attention import pallas_tpu
 from tandem.kernels.decode_attention import parts
 from tandem.kernels.decode_attention import reference
 from tandem.kernels.decode_attention import xla
+from tandem.kernels.placement import cuts as cuts_lib
 
 Array = jax.Array
 
@@ -138,14 +138,7 @@ def _on_shards(
   partial, layout, arrays, owner, implementation, mesh, head_axis
 ) -> Array:
   """`_attend` by a Pallas call, which the partitioner cannot cut."""
-  mesh = mesh or jax.sharding.get_abstract_mesh()
-  kinds = dict(zip(mesh.axis_names, mesh.axis_types))
-  manual = jax.sharding.AxisType.Manual
-  # Inside a caller's own shard_map arrays are local already.
-  sizes = {k: mesh.shape[k] for k, kind in kinds.items() if kind != manual}
-  cut = sizes.pop(head_axis, 1)
-  row_axes = tuple(k for k, size in sizes.items() if size > 1)
-  parts_of_rows = math.prod(sizes.values())
+  cuts = cuts_lib.of_mesh(mesh, head_axis)
   k, lengths = arrays[1], arrays[5]
   kv = k.shape[2 if layout == 'slots' else 1]
 
@@ -155,37 +148,22 @@ def _on_shards(
       "'xla'."
     )
 
-  if kv % cut:
-    refuse(f'K={kv} heads do not divide over {head_axis}={cut}')
-  if parts_of_rows > 1 and owner is not None:
+  if kv % cuts.inner:
+    refuse(f'K={kv} heads do not divide over {head_axis}={cuts.inner}')
+  if cuts.rows > 1 and owner is not None:
     refuse('rows of any owner are not beside their prompts on a device')
-  if lengths.shape[0] % parts_of_rows:
-    refuse(f'B={lengths.shape[0]} does not divide over {row_axes}')
+  if lengths.shape[0] % cuts.rows:
+    refuse(f'B={lengths.shape[0]} does not divide over {cuts.row_axes}')
   if implementation == 'pallas_tpu':
-    reason = pallas_tpu.supported(k, kv // cut, layout, _platform(mesh))
+    reason = pallas_tpu.supported(k, kv // cuts.inner, layout, cuts.platform)
     if reason:
       refuse(reason)
   attend = functools.partial(_attend, partial, layout)
-  if not row_axes and cut == 1:
+  if cuts.whole:
     return attend(*arrays, owner)
-  rows, heads = row_axes or None, head_axis if cut > 1 else None
+  rows = cuts.row_axes or None
+  heads = head_axis if cuts.inner > 1 else None
   queries = jax.P(rows, None, heads)
   keys = queries if layout == 'slots' else jax.P(rows, heads)
   specs = (queries, *[keys] * 4, jax.P(rows), jax.P(rows), jax.P())
-  return jax.shard_map(
-    attend,
-    mesh=mesh,
-    in_specs=specs,
-    out_specs=queries,
-    # Of size 1 too: neither Mosaic nor the interpreter takes a partial cut.
-    axis_names={k for k, kind in kinds.items() if kind != manual},
-    check_vma=False,
-  )(*arrays, owner)
-
-
-def _platform(mesh) -> str:
-  # A mesh of described devices is a compile for a machine that is not here.
-  mesh = jax.sharding.get_mesh() if mesh.empty else mesh
-  if isinstance(mesh, jax.sharding.Mesh) and not mesh.empty:
-    return mesh.devices.flat[0].platform
-  return jax.default_backend()
+  return cuts.shard_map(attend, specs, queries)(*arrays, owner)

@@ -1,7 +1,6 @@
 """The token a pair of models emits, and what both say of it."""
 
 import functools
-import math
 from typing import NamedTuple
 
 import chex
@@ -12,9 +11,11 @@ from tandem.kernels.handoff_sample import pallas_tpu
 from tandem.kernels.handoff_sample import reference
 from tandem.kernels.handoff_sample import stats as stats_lib
 from tandem.kernels.handoff_sample import xla
+from tandem.kernels.placement import cuts as cuts_lib
 
 Array = jax.Array
 
+PLATFORMS = ('tpu',)
 IMPLEMENTATIONS = ('xla', 'pallas_tpu', 'pallas_tpu_interpret', 'reference')
 
 
@@ -168,14 +169,8 @@ def _finish(
 
 def _on_shards(rule, arrays, implementation, mesh, vocab_axis):
   """Stats by a Pallas call, which the partitioner cannot cut."""
-  mesh = mesh or jax.sharding.get_abstract_mesh()
-  kinds = dict(zip(mesh.axis_names, mesh.axis_types))
-  manual = jax.sharding.AxisType.Manual
-  # Inside a caller's own shard_map arrays are local already.
-  sizes = {k: mesh.shape[k] for k, kind in kinds.items() if kind != manual}
-  names = set(sizes)
-  cut = sizes.pop(vocab_axis, 1)
-  row_axes = tuple(k for k, size in sizes.items() if size > 1)
+  cuts = cuts_lib.of_mesh(mesh, vocab_axis)
+  cut = cuts.inner
   n, vocab = arrays[0].shape
 
   def refuse(reason):
@@ -186,10 +181,10 @@ def _on_shards(rule, arrays, implementation, mesh, vocab_axis):
 
   if vocab % cut:
     refuse(f'V={vocab} does not divide over {vocab_axis}={cut}')
-  if n % math.prod(sizes.values()):
-    refuse(f'N={n} does not divide over {row_axes}')
+  if n % cuts.rows:
+    refuse(f'N={n} does not divide over {cuts.row_axes}')
   if implementation == 'pallas_tpu':
-    reason = pallas_tpu.supported(_platform(mesh))
+    reason = pallas_tpu.supported(cuts.platform)
     if reason:
       refuse(reason)
   rule = rule._replace(vocab=vocab // cut)
@@ -198,7 +193,7 @@ def _on_shards(rule, arrays, implementation, mesh, vocab_axis):
     rule,
     interpret=implementation.endswith('interpret'),
   )
-  if cut == 1 and not row_axes:
+  if cuts.whole:
     return statistics(*arrays, jnp.int32(0))
 
   def local(*arrays):
@@ -209,22 +204,7 @@ def _on_shards(rule, arrays, implementation, mesh, vocab_axis):
     parts = jax.lax.all_gather(both, vocab_axis)
     return tuple(stats_lib.fold(rule, x) for x in parts)
 
-  rows = row_axes or None
+  rows = cuts.row_axes or None
   logits = jax.P(rows, vocab_axis if cut > 1 else None)
-  return jax.shard_map(
-    local,
-    mesh=mesh,
-    in_specs=(logits, logits, jax.P(rows), jax.P(None, rows)),
-    out_specs=jax.P(rows),
-    # Of size 1 too: neither Mosaic nor the interpreter takes a partial cut.
-    axis_names=names,
-    check_vma=False,
-  )(*arrays)
-
-
-def _platform(mesh) -> str:
-  # A mesh of described devices is a compile for a machine that is not here.
-  mesh = jax.sharding.get_mesh() if mesh.empty else mesh
-  if isinstance(mesh, jax.sharding.Mesh) and not mesh.empty:
-    return mesh.devices.flat[0].platform
-  return jax.default_backend()
+  specs = (logits, logits, jax.P(rows), jax.P(None, rows))
+  return cuts.shard_map(local, specs, jax.P(rows))(*arrays)

@@ -1,0 +1,1 @@
+"""Causal attention over whole rows, to train, to score and to prefill."""

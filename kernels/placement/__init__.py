@@ -1,0 +1,1 @@
+"""On what devices arrays lie: what a Pallas call must know of a mesh."""
