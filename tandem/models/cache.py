@@ -8,6 +8,10 @@ query is ever read.
 
 Each layer has its own leaves. Stacked leaves driven by a scan would be
 rewritten whole at every step.
+
+Keys and values may be stored in another dtype than the model's. As int8, each
+token and kv head has a float32 scale of its own; it multiplies scores and
+weights, which are small, so the keys and values are never dequantised.
 """
 
 from flax import struct
@@ -16,6 +20,8 @@ import jax.numpy as jnp
 
 from tandem import types
 
+PARTS = ('prefix_k', 'prefix_v', 'suffix_k', 'suffix_v')
+DTYPES = ('bfloat16', 'float32', 'int8')  # or None: the model's own
 _NEVER = -1e30  # A finite minus infinity: inf - inf would be a NaN.
 
 
@@ -32,6 +38,8 @@ class LayerCache:
   suffix_k: jax.Array  # [N, K, S, H]
   suffix_v: jax.Array  # [N, K, S, H]
   layout: str = struct.field(pytree_node=False)
+  # Of int8: by the names above, those shapes less H, float32.
+  scales: dict[str, jax.Array] | None = None
 
 
 @struct.dataclass
@@ -71,6 +79,7 @@ def allocate(
   group: int = 1,
   rows: int | None = None,
   owner: jax.Array | None = None,
+  dtype: str | None = None,
   layout: str | None = None,
 ) -> Cache:
   """A cache with a filled prefix and empty suffixes.
@@ -87,11 +96,18 @@ def allocate(
     group: G, rows per prompt; N = B * G. Not read where owner is given.
     rows: N, for a check only; None takes it from group or owner.
     owner: [N] int32, each row's prompt.
+    dtype: that keys and values are stored in, one of DTYPES; None keeps the
+      prefix's.
     layout: `heads`, `slots`, or None for the backend's own.
 
   Raises:
-    ValueError: rows is not what group or owner say.
+    ValueError: rows is not what group or owner say, or an unknown dtype.
   """
+  if dtype not in (None, *DTYPES):
+    raise ValueError(
+      f'dtype={dtype!r} is no dtype of the cache; one of {", ".join(DTYPES)}, '
+      "or None for the model's own."
+    )
   layout = layout or default_layout()
   layers = []
   n = prefix_lengths.shape[0] * group if owner is None else owner.shape[0]
@@ -106,9 +122,24 @@ def allocate(
       shape = (n, slots, cfg.num_kv_heads, cfg.head_dim)
     else:
       k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
-    empty = jnp.zeros(shape, k.dtype)
-    layers.append(LayerCache(k, v, empty, empty, layout))
+    store = jnp.dtype(dtype or k.dtype)
+    (k, k_scale), (v, v_scale) = _stored(k, store), _stored(v, store)
+    empty, scales = jnp.zeros(shape, store), None
+    if k_scale is not None:
+      none = jnp.zeros(shape[:-1], jnp.float32)
+      scales = {'prefix_k': k_scale, 'prefix_v': v_scale}
+      scales |= {'suffix_k': none, 'suffix_v': none}
+    layers.append(LayerCache(k, v, empty, empty, layout, scales))
   return Cache(tuple(layers), prefix_lengths, owner)
+
+
+def _stored(x: jax.Array, dtype) -> tuple[jax.Array, jax.Array | None]:
+  """x [..., H] as it is kept; int8 with the scale [...] of its largest."""
+  if dtype != jnp.int8:
+    return x.astype(dtype), None
+  wide = x.astype(jnp.float32)
+  scale = jnp.maximum(jnp.abs(wide).max(-1), 1e-30) / 127
+  return jnp.round(wide / scale[..., None]).astype(dtype), scale
 
 
 def write(
@@ -116,13 +147,107 @@ def write(
 ) -> LayerCache:
   """Stores k, v [N, C, K, H] at suffix slots [N, C]; out of range: dropped."""
   rows = jnp.arange(slots.shape[0])[:, None]
-  # Negative slots are out of range too; numpy's reading would be the last one.
-  put = {'mode': 'drop', 'wrap_negative_indices': False}
   at = (rows, slots) if layer.layout == 'slots' else (rows, slice(None), slots)
-  return layer.replace(
-    suffix_k=layer.suffix_k.at[at].set(k, **put),
-    suffix_v=layer.suffix_v.at[at].set(v, **put),
+  (k, k_scale), (v, v_scale) = (
+    _stored(x, layer.suffix_k.dtype) for x in (k, v)
   )
+  scales = layer.scales
+  if scales is not None:
+    scales = scales | {
+      'suffix_k': _put(scales['suffix_k'], at, k_scale),
+      'suffix_v': _put(scales['suffix_v'], at, v_scale),
+    }
+  return layer.replace(
+    suffix_k=_put(layer.suffix_k, at, k),
+    suffix_v=_put(layer.suffix_v, at, v),
+    scales=scales,
+  )
+
+
+def _put(buffer: jax.Array, at, values: jax.Array) -> jax.Array:
+  # Negative slots are out of range too; numpy's reading would be the last one.
+  return buffer.at[at].set(values, mode='drop', wrap_negative_indices=False)
+
+
+def grow(cache: Cache, slots: int) -> Cache:
+  """The same with `slots` suffix slots per row; the new ones are empty.
+
+  One copy of every suffix. A loop reads all slots that there are, so a decode
+  program whose responses may be long runs as a chain of loops, each over a
+  larger cache than the last, and short responses never pay for the long ones.
+
+  Raises:
+    ValueError: fewer slots than there are.
+  """
+
+  def padded(layer: LayerCache) -> LayerCache:
+    axis = 1 if layer.layout == 'slots' else 2
+    more = slots - layer.suffix_k.shape[axis]
+    if more < 0:
+      raise ValueError(
+        f'slots={slots} is fewer than the {slots - more} that the cache has; '
+        'a cache only grows.'
+      )
+    pad = lambda x: jnp.pad(
+      x, [(0, more if i == axis else 0) for i in range(x.ndim)]
+    )
+    scales = layer.scales
+    if scales is not None:
+      scales = scales | {
+        name: pad(scales[name]) for name in ('suffix_k', 'suffix_v')
+      }
+    return layer.replace(
+      suffix_k=pad(layer.suffix_k), suffix_v=pad(layer.suffix_v), scales=scales
+    )
+
+  return cache.replace(layers=tuple(padded(x) for x in cache.layers))
+
+
+# Scores and mixtures, by layout. q is [B, G, K, C, R, H]; keys and values are
+# those of a prompt [B, ...], which its group shares, or of rows [B, G, ...]:
+#   score(q, keys) -> [B, G, K, C, R, slots]
+#   mix(weights [B, G, K, C, R, slots], values) -> [B, G, K, C, R, H]
+
+
+def _dot(a, b):
+  return jnp.matmul(a, b, preferred_element_type=jnp.float32)
+
+
+def _score_by_heads(q, keys):
+  # Keys first and values last: on a CPU an einsum picks an order that copies
+  # the values, and is half as fast.
+  b, g, kv, c, r, h = q.shape
+  if keys.ndim == 5:
+    s = _dot(keys, jnp.swapaxes(q.reshape(b, g, kv, c * r, h), -1, -2))
+    return jnp.swapaxes(s, -1, -2).reshape(b, g, kv, c, r, -1)
+  rows = jnp.moveaxis(q, 1, 2).reshape(b, kv, g * c * r, h)
+  s = _dot(keys, jnp.swapaxes(rows, -1, -2))
+  s = jnp.swapaxes(s, -1, -2).reshape(b, kv, g, c, r, -1)
+  return jnp.moveaxis(s, 2, 1)
+
+
+def _mix_by_heads(weights, values):
+  b, g, kv, c, r, s = weights.shape
+  if values.ndim == 5:
+    out = _dot(weights.reshape(b, g, kv, c * r, s), values)
+    return out.reshape(b, g, kv, c, r, -1)
+  rows = jnp.moveaxis(weights, 1, 2).reshape(b, kv, g * c * r, s)
+  out = _dot(rows, values).reshape(b, kv, g, c, r, -1)
+  return jnp.moveaxis(out, 2, 1)
+
+
+def _score_by_slots(q, keys):
+  spec = 'bgkcrh,bgskh->bgkcrs' if keys.ndim == 5 else 'bgkcrh,bskh->bgkcrs'
+  return jnp.einsum(spec, q, keys, preferred_element_type=jnp.float32)
+
+
+def _mix_by_slots(weights, values):
+  spec = 'bgkcrs,bgskh->bgkcrh' if values.ndim == 5 else 'bgkcrs,bskh->bgkcrh'
+  return jnp.einsum(spec, weights, values, preferred_element_type=jnp.float32)
+
+
+_BY_HEADS = _score_by_heads, _mix_by_heads
+_BY_SLOTS = _score_by_slots, _mix_by_slots
 
 
 def read(
@@ -149,53 +274,65 @@ def read(
     [N, C, Q, H] in q's dtype.
   """
   n, c, heads, h = q.shape
+  parts = {name: getattr(layer, name) for name in PARTS}
+  scales = layer.scales or {}
   if owner is not None:
+    # From here on a group of one row for each of N prompts.
     mine = lambda x: jnp.take(x, owner, axis=0, mode='clip')
-    layer = layer.replace(
-      prefix_k=mine(layer.prefix_k), prefix_v=mine(layer.prefix_v)
-    )
+    of_prefix = lambda tree: {
+      name: mine(x) if name.startswith('prefix') else x
+      for name, x in tree.items()
+    }
+    parts, scales = of_prefix(parts), of_prefix(scales)
     prefix_lengths = mine(prefix_lengths)
+  by_slots = layer.layout == 'slots'
+  score, mix = _BY_SLOTS if by_slots else _BY_HEADS
   b = prefix_lengths.shape[0]
-  kv = layer.suffix_k.shape[2 if layer.layout == 'slots' else 1]
-  axes = 'sk' if layer.layout == 'slots' else 'ks'
+  kv = layer.suffix_k.shape[2 if by_slots else 1]
   q = q.reshape(b, n // b, c, kv, heads // kv, h) * h**-0.5
-  slots = slots.reshape(b, n // b, c)
-  grouped = lambda x: x.reshape((b, n // b) + x.shape[1:])
+  q = jnp.moveaxis(q, 3, 2)  # [B, G, K, C, R, H]
+  slots = slots.reshape(b, n // b, 1, c, 1, 1)
 
-  def scores(keys, spec, visible):
-    s = jnp.einsum(spec, q, keys, preferred_element_type=jnp.float32)
+  def grouped(name, x):
+    """x [B, ...] of the prefix as it is, [N, ...] of the suffix [B, G, ...]."""
+    if name.startswith('prefix'):
+      return x
+    return x.reshape((b, n // b) + x.shape[1:])
+
+  part = lambda name: grouped(name, parts[name]).astype(q.dtype)
+
+  def scaled(name, x):
+    """x [B, G, K, C, R, slots] by the scales of its keys or values."""
+    if name not in scales:
+      return x
+    scale = grouped(name, scales[name])
+    scale = jnp.swapaxes(scale, -1, -2) if by_slots else scale  # K, slots
+    scale = scale[:, None] if name.startswith('prefix') else scale
+    return x * scale[:, :, :, None, None]
+
+  def scores(name, visible):
+    s = scaled(name, score(q, part(name)))
     return jnp.where(visible, s, _NEVER)
 
   # The prefix is read once for the group: g is an axis of the query alone.
-  p = layer.prefix_k.shape[1 if layer.layout == 'slots' else 2]
+  p = layer.prefix_k.shape[1 if by_slots else 2]
   in_prefix = jnp.arange(p)[None] < prefix_lengths[:, None]  # [B, P]
-  size = layer.suffix_k.shape[1 if layer.layout == 'slots' else 2]
-  in_suffix = jnp.arange(size)[None, None, None] <= slots[..., None]
-  prefix = scores(
-    layer.prefix_k,
-    f'bgckrh,b{axes}h->bgckrs',
-    in_prefix[:, None, None, None, None],
-  )
-  suffix = scores(
-    grouped(layer.suffix_k),
-    f'bgckrh,bg{axes}h->bgckrs',
-    in_suffix[:, :, :, None, None],
-  )
+  size = layer.suffix_k.shape[1 if by_slots else 2]
+  in_suffix = jnp.arange(size)[None, None, None, None, None] <= slots
+  prefix = scores('prefix_k', in_prefix[:, None, None, None, None])
+  suffix = scores('suffix_k', in_suffix)
   top = jnp.maximum(prefix.max(-1), suffix.max(-1))[..., None]
   prefix, suffix = jnp.exp(prefix - top), jnp.exp(suffix - top)
   total = prefix.sum(-1) + suffix.sum(-1)
 
-  def mixed(weights, values, spec):
-    dot = lambda w, v: jnp.einsum(
-      spec, w, v, preferred_element_type=jnp.float32
-    )
-    wide = lambda w, v: dot(w.astype(jnp.float32), v.astype(jnp.float32))
+  def mixed(name, weights):
+    values = part(name)
+    wide = lambda w, v: mix(w.astype(jnp.float32), v.astype(jnp.float32))
     # XLA's CPU backend refuses these dots of bfloat16 into float32.
     return jax.lax.platform_dependent(
-      weights.astype(values.dtype), values, cpu=wide, default=dot
+      scaled(name, weights).astype(values.dtype), values, cpu=wide, default=mix
     )
 
-  out = mixed(prefix, layer.prefix_v, f'bgckrs,b{axes}h->bgckrh')
-  out += mixed(suffix, grouped(layer.suffix_v), f'bgckrs,bg{axes}h->bgckrh')
-  out = out / total[..., None]
+  out = mixed('prefix_v', prefix) + mixed('suffix_v', suffix)
+  out = jnp.moveaxis(out / total[..., None], 3, 2)  # [B, G, C, K, R, H]
   return out.astype(q.dtype).reshape(n, c, heads, h)
