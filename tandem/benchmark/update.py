@@ -1,7 +1,8 @@
 """Seconds of an update, of a whole step, and of the credit of each loss.
 
 `update/{solo,tandem}` turn one step batch into new weights; `step/{solo,tandem}`
-decode it first and score it: the whole step but for the grader. Each loss's
+decode it first and score it: the whole step but for the grader, and
+`step/<size>/...` is that at two sizes and decoded in each way. Each loss's
 credit, `update/credit/<name>`, is told as a share of GRPO's whole step
 (`step/solo`); so is `update/scoring`, one frozen scoring of the batch, of which a
 loss asks for as many as its line lists.
@@ -20,6 +21,7 @@ from tandem import losses
 from tandem import types
 from tandem.benchmark import models
 from tandem.benchmark import timing
+from tandem.benchmark import whole_step
 from tandem.models import decoder
 from tandem.rollout import lockstep
 from tandem.rollout import sampling as sampling_lib
@@ -92,7 +94,9 @@ def run(*, quick: bool = False, repeats: int = 5) -> Iterator[dict[str, Any]]:
   def batch(mode):
     """The step batch of a fresh rollout, `old` scored."""
     out = decode[mode]()
-    return _step_batch(out, context, score(params, context, out.tokens))
+    old = score(params, context, out.tokens)
+    scores = dict.fromkeys(SCORES, old)
+    return whole_step.step_batch(out, context, scores, GROUP)
 
   batches = {mode: batch(mode) for mode in MODES}
   programs = {}
@@ -144,25 +148,4 @@ def run(*, quick: bool = False, repeats: int = 5) -> Iterator[dict[str, Any]]:
       of_grpo_step=statistics.median(times) / step,
       scorings=variant.scorings(losses.make_config(name)),
     )
-
-
-def _step_batch(out: types.Rollout, context, old) -> types.StepBatch:
-  """A rollout as a step batch; rewards alternate, other scores are `old`."""
-  n, width = out.tokens.shape
-  row = jnp.arange(n)
-  scores = dict.fromkeys(SCORES, old) | {'rollout': out.logp_senior}
-  if out.author is not None:
-    scores['rollout_junior'] = out.logp_junior
-  return types.StepBatch(
-    tokens=out.tokens,
-    valid=jnp.arange(width)[None] < out.lengths[:, None],
-    author=out.author,
-    rewards=(row % 2).astype(jnp.float32),
-    group_id=row // GROUP,
-    episode_id=row,
-    turn=jnp.zeros(n, jnp.int32),
-    truncated=out.finish == types.FINISH.index('length'),
-    contexts=dict.fromkeys(('policy', 'teacher', 'privileged'), context),
-    scores=scores,
-    group=GROUP,
-  )
+  yield from whole_step.lines(quick=quick, repeats=repeats)

@@ -32,6 +32,10 @@ NAMES = {
       for mode in ('solo', 'tandem')
     ),
     'update/scoring',
+    *(
+      f'step/toy/{name}'
+      for name in ('solo', 'lockstep', 'speculative_k4', 'tandem')
+    ),
     *(f'update/credit/{name}' for name in losses.LOSSES),
   },
   'grader': {'grader/items_per_second'},
@@ -57,6 +61,9 @@ def test_quick(suite):
       share = line['value'] / 1e3 / step
       assert line['of_grpo_step'] == pytest.approx(share)
     assert by_name['update/credit/gr_opd']['scorings'] == ('old', 'teacher')
+    assert by_name['step/toy/solo']['times_solo']['value'] == 1
+    whole = by_name['step/toy/tandem']
+    assert whole['value'] == by_name[f'step/toy/{whole["decoder"]}']['value']
   if suite == 'decode':
     drafted = by_name['decode/speculative_k4/b2']
     assert drafted['rows_equal_to_lockstep'] == 2
