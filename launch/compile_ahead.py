@@ -33,6 +33,9 @@ _ROUNDS = flags.DEFINE_integer(
 _ONLY = flags.DEFINE_list(
   'only', [], 'Of decode_copy, rollout, score/NAME, update; empty: all.'
 )
+_COMPILE = flags.DEFINE_bool(
+  'compile', True, 'False: what shapes alone tell, in a second.'
+)
 _TEXT = flags.DEFINE_string(
   'text', '', 'Directory to leave the compiled texts in; empty: nowhere.'
 )
@@ -55,6 +58,7 @@ def main():
     attention_utilisation=_ATTENTION.value,
     rounds=_ROUNDS.value,
     only=tuple(_ONLY.value),
+    compiles=_COMPILE.value,
     texts=texts,
   )
   for name, text in (texts or {}).items():

@@ -121,7 +121,8 @@ def count(jaxpr, trips: int = 1) -> Count:
         total.add(count(params[part]), trips)
     elif name == 'cond':
       branches = [count(branch, trips) for branch in params['branches']]
-      total.add(max(branches, key=lambda x: x.flops))
+      # Of equal ones the narrower: a backend that cannot do better has its own.
+      total.add(max(branches, key=lambda x: (x.flops, -x.wide_flops)))
     elif name == 'shard_map':
       total.add(count(params['jaxpr'], trips), _manual_devices(params))
     elif name == 'pallas_call':

@@ -17,6 +17,7 @@ from tandem import types
 from tandem.ahead import audit
 from tandem.ahead import collectives as collectives_lib
 from tandem.ahead import count as count_lib
+from tandem.ahead import estimate
 from tandem.ahead import hlo
 from tandem.ahead import programs as programs_lib
 from tandem.ahead import roofline
@@ -210,7 +211,7 @@ class Reporter:
     )
     memory = looped / trips / self.chip.bandwidth
     floor = max(bounds.weights + bounds.cache, bounds.compute) + network
-    rows = self.config.rollout.prompts * self.config.rollout.group
+    rows = estimate.cache_slots(self.config.rollout)
     taken = max(memory, bounds.compute) + network
     return {
       'bound': bounds.bound,
@@ -230,6 +231,7 @@ def run(
   attention_utilisation: float = 0.5,
   rounds: int = 0,
   only: tuple[str, ...] = (),
+  compiles: bool = True,
   texts: dict[str, str] | None = None,
 ) -> dict[str, Any]:
   """Compiles and reports.
@@ -241,6 +243,8 @@ def run(
     attention_utilisation: see roofline.seconds.
     rounds: see programs.rollout.
     only: names of programs; empty: all.
+    compiles: False asks no compiler: `fits` is None, or False where what stays
+      resident is too large already.
     texts: is filled with {program: compiled text} where given.
 
   Raises:
@@ -252,6 +256,20 @@ def run(
   mesh = mesh_lib.make_mesh(**config.mesh, devices=devices)
   limits.check_mesh(config, mesh)
   run_ = shapes_lib.run(config, mesh, layers=layers)
+  out = {
+    'fits': None,
+    'topology': topology,
+    'devices': len(devices),
+    'mesh': dict(mesh.shape),
+    'model': _model(run_.cfgs),
+    'layers_kept': layers or 'all',
+    'memory_per_device': chip.memory,
+    'estimate': estimate.report(config, run_, chip),
+  }
+  if not compiles:
+    if out['estimate']['too_large']:
+      out['fits'] = False
+    return out
   hosts = sizes[0] * sizes[1] if chip.platform == 'cuda' else 1
   reporter = Reporter(config, run_, chip, attention_utilisation, hosts)
   layout = 'slots' if chip.platform == 'tpu' else 'heads'
@@ -272,14 +290,8 @@ def run(
   refused = [name for name, part in parts.items() if 'refused' in part]
   peak = worst[1]['bytes_in_phase']
   fits = not refused and peak <= chip.memory
-  out = {
+  out |= {
     'fits': fits,
-    'topology': topology,
-    'devices': len(devices),
-    'mesh': dict(mesh.shape),
-    'model': _model(run_.cfgs),
-    'layers_kept': layers or 'all',
-    'memory_per_device': chip.memory,
     'peak_bytes_per_device': peak,
     'peak_phase': worst[0].program.name,
     'flops_per_device': sum(

@@ -116,7 +116,8 @@ def cache_bytes(
   shards = mesh.shape['data'] * mesh.shape['fsdp']
   tensor = mesh.shape['tensor']
   heads = cfg.num_kv_heads / (tensor if cfg.num_kv_heads % tensor == 0 else 1)
-  rows = section.prompts * section.group / shards
+  rows = section.prompts * section.group
+  rows = (min(section.slots, rows) or rows) / shards
   prompts = section.prompts / (shards if section.prompts % shards == 0 else 1)
   slots = rows * section.max_response + prompts * section.max_prompt
   return 2.0 * cfg.num_layers * heads * cfg.head_dim * slots * itemsize
