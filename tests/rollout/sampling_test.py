@@ -284,3 +284,16 @@ def test_only_the_full_law_says_so():
   for fields in ({'temperature': 0}, {'top_k': 5}, {'top_p': 0.99}):
     assert not Sampling(**fields).full_law
   assert Sampling(top_k=-1) == Sampling()
+
+
+@pytest.mark.parametrize('shape', [(3, 17), (2, 4, 9), (1, 1)])
+def test_choice_is_the_first_of_equals(shape, key):
+  scores = jax.random.randint(key, shape, 0, 4).astype(jnp.float32)
+  scores = jnp.where(scores == 0, -jnp.inf, scores)
+  flat = scores.reshape(-1, shape[-1])
+  got = jax.jit(sampling.choose)(flat, None)
+  assert got.dtype == jnp.int32
+  np.testing.assert_array_equal(got, np.argmax(np.asarray(flat), -1))
+  # A row of NaN is an id all the same.
+  nan = jnp.full((2, 5), jnp.nan)
+  assert (sampling.choose(nan, None) < 5).all()
