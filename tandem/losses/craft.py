@@ -18,9 +18,9 @@ CTI and c are computed once on the whole step batch from old log-probs, since
 siblings must be together; at the first update that is the paper's live form.
 
 The negative branch, tokens with c < 0. As printed, (10) pushes them by |c| log
-pi, which has no lower bound. The paper's B.10 weighs three options O1 to O3;
-METHODS has their names and no formula, so `negative_branch` holds three readings
-of our own: out, and by either of the bounded penalties of the paper's baselines.
+pi, which has no lower bound. Of the options O1 to O3 of the paper's B.10 METHODS
+has the names and no formula, so `negative_branch` holds reconstructions of our
+own (RECON): out, and by the bounded penalties of the paper's two baselines.
 
   paper            |c| log pi(y_t), slope |c| in log pi
   o1_drop          0: only c > 0 teaches
@@ -29,9 +29,11 @@ of our own: out, and by either of the bounded penalties of the paper's baselines
   o3_cringe        |c| softplus(s- - s+), slope below |c| in the label's logit
                    less the likeliest other's (`cringe`)
 
-c itself stays: the controller, (14)'s regions, the metrics and so F-a and F-b
-are the same under each, and the count is of all valid tokens. By F-b c < 0 are
-the tokens of *good* rollouts when rewards are binary.
+A likely token's logit is moved by |c| (1 - p) as printed and by |c| p under the
+last two: they push it harder (LOG.md). c itself stays: the controller, (14)'s
+regions, the metrics and so F-a and F-b are the same under each, and the count is
+of all valid tokens. By F-b the tokens with c < 0 are those of *good* rollouts
+where rewards are binary.
 
 What the printed equations do (METHODS §4.7, checked in tests/losses):
 
