@@ -6,6 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from tandem.kernels.decode_attention import pallas_gpu
 from tandem.kernels.decode_attention import pallas_tpu
 from tandem.kernels.decode_attention import parts
 from tandem.kernels.decode_attention import reference
@@ -15,7 +16,15 @@ from tandem.kernels.placement import cuts as cuts_lib
 Array = jax.Array
 
 LAYOUTS = ('heads', 'slots')
-IMPLEMENTATIONS = ('xla', 'pallas_tpu', 'pallas_tpu_interpret', 'reference')
+PLATFORMS = ('tpu', 'gpu')
+IMPLEMENTATIONS = (
+  'xla',
+  'pallas_tpu',
+  'pallas_tpu_interpret',
+  'pallas_gpu',
+  'pallas_gpu_interpret',
+  'reference',
+)
 
 
 def decode_attention(
@@ -83,7 +92,8 @@ def decode_attention(
   if implementation in (None, 'xla'):
     return _attend(xla.partial, layout, *arrays, owner)
   interpret = implementation.endswith('interpret')
-  partial = functools.partial(pallas_tpu.partial, interpret=interpret)
+  kernel = pallas_gpu if implementation.startswith('pallas_gpu') else pallas_tpu
+  partial = functools.partial(kernel.partial, interpret=interpret)
   return _on_shards(
     partial, layout, arrays, owner, implementation, mesh, head_axis
   )
@@ -154,10 +164,23 @@ def _on_shards(
     refuse('rows of any owner are not beside their prompts on a device')
   if lengths.shape[0] % cuts.rows:
     refuse(f'B={lengths.shape[0]} does not divide over {cuts.row_axes}')
-  if implementation == 'pallas_tpu':
-    reason = pallas_tpu.supported(k, kv // cuts.inner, layout, cuts.platform)
-    if reason:
-      refuse(reason)
+  reasons = []
+  if implementation in ('pallas_tpu', 'pallas_gpu'):
+    wanted = implementation.removeprefix('pallas_')
+    if cuts.platform != wanted:
+      reasons.append(
+        f'it is compiled for {wanted}, and the arrays are on {cuts.platform}'
+      )
+  if arrays[0].dtype != k.dtype:
+    reasons.append(f'queries are {arrays[0].dtype} and the cache is {k.dtype}')
+  devices = cuts.rows * cuts.inner
+  if implementation.startswith('pallas_gpu'):
+    reasons += [pallas_gpu.unfit(x, devices, layout) for x in arrays[1:4:2]]
+  else:
+    whole_tiles = implementation == 'pallas_tpu'
+    reasons.append(pallas_tpu.unfit(k, kv // cuts.inner, layout, whole_tiles))
+  for reason in filter(None, reasons):
+    refuse(reason)
   attend = functools.partial(_attend, partial, layout)
   if cuts.whole:
     return attend(*arrays, owner)

@@ -31,16 +31,18 @@ def compile_cases() -> list[case.Case]:
       **kwargs,
     )
   )
-  for name, (size, dtype) in SMALL.items():
-    add(f'small/{name}', 'tpu', size, dtype)
+  for platform in api.PLATFORMS:
+    for name, (size, dtype) in SMALL.items():
+      add(f'small/{name}', platform, size, dtype)
+  add('small/narrow', 'gpu', NARROW, jnp.bfloat16)
   add('narrow', 'tpu', NARROW, jnp.bfloat16, refused='do not fill tiles')
   for name, shape in shapes.SHAPES.items():
-    if shape.head_dim % 128:
-      continue
     for c in shapes.QUERIES:
       size = (shapes.PROMPTS, shapes.GROUP, c, *shape)
       size += (shapes.PROMPT, shapes.SLOTS)
-      add(f'{name}/c{c}', 'tpu', size, jnp.bfloat16, full=True)
+      for platform in api.PLATFORMS:
+        if platform == 'gpu' or shape.head_dim % 128 == 0:
+          add(f'{name}/c{c}', platform, size, jnp.bfloat16, full=True)
   return out
 
 

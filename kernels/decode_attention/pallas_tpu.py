@@ -41,22 +41,24 @@ def block_slots(size: int, kv: int) -> int:
   return min(size, max(low, min(high, COLUMNS // kv // 16 * 16)))
 
 
-def supported(k: jax.Array, kv: int, layout: str, platform: str) -> str | None:
-  """Why the kernel cannot read such a store on `platform`, or None.
-
-  `kv` is K on one device.
+def unfit(k: jax.Array, kv: int, layout: str, whole_tiles: bool) -> str | None:
+  """Why no TPU could read such a store, or None.
 
   Keys [.., slots, K, H] and [.., slots * K, H] are the same bytes on a TPU only
   where tiles are whole; else the compiler copies the cache to make the second.
+
+  Args:
+    k: keys of the store.
+    kv: K on one device.
+    layout: of the store.
+    whole_tiles: ask for them; an interpreter has no tiles.
   """
   h = k.shape[3]
-  if platform != 'tpu':
-    return f'it is compiled for TPU, and the arrays are on {platform}'
   if layout != 'slots':
     return f'layout={layout!r}; it reads a slot with all its heads'
   if k.dtype not in (jnp.float32, jnp.bfloat16):
     return f'the cache is {k.dtype}, not float32 or bfloat16'
-  if h % 128 or (kv % 8 and kv not in (1, 2, 4)):
+  if whole_tiles and (h % 128 or (kv % 8 and kv not in (1, 2, 4))):
     return (
       f'K={kv} heads of H={h} do not fill tiles, and the cache would be copied '
       'at every step; H must be a multiple of 128 and K one of 1, 2, 4, 8n'

@@ -7,6 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from tandem.kernels.handoff_sample import pallas_gpu
 from tandem.kernels.handoff_sample import pallas_tpu
 from tandem.kernels.handoff_sample import reference
 from tandem.kernels.handoff_sample import stats as stats_lib
@@ -15,8 +16,15 @@ from tandem.kernels.placement import cuts as cuts_lib
 
 Array = jax.Array
 
-PLATFORMS = ('tpu',)
-IMPLEMENTATIONS = ('xla', 'pallas_tpu', 'pallas_tpu_interpret', 'reference')
+PLATFORMS = ('tpu', 'gpu')
+IMPLEMENTATIONS = (
+  'xla',
+  'pallas_tpu',
+  'pallas_tpu_interpret',
+  'pallas_gpu',
+  'pallas_gpu_interpret',
+  'reference',
+)
 
 
 class Handoff(NamedTuple):
@@ -183,13 +191,19 @@ def _on_shards(rule, arrays, implementation, mesh, vocab_axis):
     refuse(f'V={vocab} does not divide over {vocab_axis}={cut}')
   if n % cuts.rows:
     refuse(f'N={n} does not divide over {cuts.row_axes}')
+  reason, kernel = None, pallas_tpu
   if implementation == 'pallas_tpu':
     reason = pallas_tpu.supported(cuts.platform)
-    if reason:
-      refuse(reason)
+  elif implementation.startswith('pallas_gpu'):
+    kernel = pallas_gpu
+    if implementation == 'pallas_gpu':
+      size = arrays[0].size // cuts.rows // cut
+      reason = pallas_gpu.supported(size, cuts.platform)
+  if reason:
+    refuse(reason)
   rule = rule._replace(vocab=vocab // cut)
   statistics = functools.partial(
-    pallas_tpu.statistics,
+    kernel.statistics,
     rule,
     interpret=implementation.endswith('interpret'),
   )

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from tandem.kernels.decode_attention import api
+from tandem.kernels.decode_attention import pallas_gpu
 from tandem.kernels.decode_attention import pallas_tpu
 from tandem.models import cache as cache_lib
 
 P = jax.P
+KERNELS = ['pallas_tpu_interpret', 'pallas_gpu_interpret']
 
 
 def make(b, g, c, q, k, h, p, s, *, dtype=jnp.float32, slots=None):
@@ -47,6 +49,9 @@ def in_layout(arguments, layout):
 
 @functools.partial(jax.jit, static_argnames=('layout', 'implementation'))
 def run(*arguments, implementation, layout='slots', owner=None):
+  """Arguments come in layout `slots` unless told."""
+  if 'gpu' in implementation:
+    arguments, layout = in_layout(arguments, 'heads'), 'heads'
   return api.decode_attention(
     *arguments, layout=layout, owner=owner, implementation=implementation
   )
@@ -59,10 +64,10 @@ def close(got, want, tolerance):
 
 # B, G, C, Q, K, H, P, S
 CASES = {
-  'one_token': (3, 4, 1, 4, 2, 8, 37, 20),
-  'draft_of_3': (3, 1, 3, 9, 3, 8, 16, 53),
+  'one_token': (3, 4, 1, 4, 2, 16, 37, 20),
+  'draft_of_3': (3, 1, 3, 9, 3, 16, 16, 53),
   'draft_of_8': (2, 4, 8, 4, 1, 16, 5, 32),
-  'draft_of_16': (4, 1, 16, 6, 2, 8, 1, 16),
+  'draft_of_16': (4, 1, 16, 6, 2, 16, 1, 16),
 }
 
 
@@ -76,22 +81,28 @@ def test_xla_equals_the_definition(case, layout):
 
 
 @pytest.mark.parametrize('case', CASES)
-def test_interpreted_kernel_equals_the_definition(monkeypatch, case):
+@pytest.mark.parametrize('implementation', KERNELS)
+def test_interpreted_kernels_equal_the_definition(
+  monkeypatch, implementation, case
+):
   # Blocks of 16 slots: several to a row, the last hanging over the end.
   monkeypatch.setattr(pallas_tpu, 'SLOTS', (16, 16))
+  monkeypatch.setattr(pallas_gpu, 'SLOTS', 16)
   arguments = make(*CASES[case])
   want = run(*arguments, implementation='reference')
-  close(run(*arguments, implementation='pallas_tpu_interpret'), want, 1e-5)
+  close(run(*arguments, implementation=implementation), want, 1e-5)
 
 
-def test_many_queries_are_taken_in_tiles(monkeypatch):
+@pytest.mark.parametrize('implementation', KERNELS)
+def test_many_queries_are_taken_in_tiles(monkeypatch, implementation):
   monkeypatch.setattr(pallas_tpu, 'ROWS', 16)
-  arguments = make(2, 4, 3, 4, 2, 8, 20, 12)
+  monkeypatch.setattr(pallas_gpu, 'ROWS', 16)
+  arguments = make(2, 4, 3, 4, 2, 16, 20, 12)
   want = run(*arguments, implementation='reference')
-  close(run(*arguments, implementation='pallas_tpu_interpret'), want, 1e-5)
+  close(run(*arguments, implementation=implementation), want, 1e-5)
 
 
-@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+@pytest.mark.parametrize('implementation', ['xla', *KERNELS])
 def test_bfloat16(implementation):
   arguments = make(2, 2, 2, 4, 2, 16, 40, 24, dtype=jnp.bfloat16)
   want = run(*arguments, implementation='reference')
@@ -101,9 +112,9 @@ def test_bfloat16(implementation):
   close(got, want, 2**-7)
 
 
-@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+@pytest.mark.parametrize('implementation', ['xla', *KERNELS])
 def test_rows_of_any_owner(implementation):
-  arguments = make(3, 2, 2, 4, 2, 8, 20, 12)
+  arguments = make(3, 2, 2, 4, 2, 16, 20, 12)
   owner = jnp.array([2, 0, 0, 1, 2, 2], jnp.int32)
   want = run(*arguments, owner=owner, implementation='reference')
   got = run(*arguments, owner=owner, implementation=implementation)
@@ -112,19 +123,19 @@ def test_rows_of_any_owner(implementation):
   assert np.abs(siblings - want).max() > 0.1
 
 
-@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+@pytest.mark.parametrize('implementation', ['xla', *KERNELS])
 def test_a_query_that_sees_nothing_gets_zero(implementation):
   slots = np.array([[-1, 0], [-1, 5]])
-  arguments = make(2, 1, 2, 2, 1, 8, 4, 8, slots=slots)
+  arguments = make(2, 1, 2, 2, 1, 16, 4, 8, slots=slots)
   arguments = (*arguments[:5], jnp.array([0, 4], jnp.int32), arguments[6])
   got = run(*arguments, implementation=implementation)
   assert not got[0, 0].any() and got[0, 1].any() and got[1, 0].any()
   close(got, run(*arguments, implementation='reference'), 1e-5)
 
 
-@pytest.mark.parametrize('implementation', ['xla', 'pallas_tpu_interpret'])
+@pytest.mark.parametrize('implementation', ['xla', *KERNELS])
 def test_what_lies_past_a_row_is_never_read(implementation):
-  q, *keys, lengths, slots = make(2, 2, 2, 4, 2, 8, 20, 12)
+  q, *keys, lengths, slots = make(2, 2, 2, 4, 2, 16, 20, 12)
   dirty = []
   past = [jnp.arange(20)[None] >= lengths[:, None]] * 2
   past += [jnp.arange(12)[None] > slots.max(1)[:, None]] * 2
@@ -152,23 +163,29 @@ def mesh_of(*shape):
   return jax.make_mesh(shape, axes, axis_types=kinds)
 
 
-def test_on_shards_of_rows_and_heads():
-  arguments = make(4, 2, 2, 4, 2, 8, 20, 12)
-  mesh = mesh_of(2, 1, 2)
-  specs = [P('data', None, 'tensor')] * 5 + [P('data')] * 2
+@pytest.mark.parametrize('implementation', KERNELS)
+def test_on_shards_of_rows_and_heads(implementation):
+  arguments = make(4, 2, 2, 4, 2, 16, 20, 12)
+  want = run(*arguments, implementation='reference')
+  mesh, layout = mesh_of(2, 1, 2), 'slots'
+  keys = P('data', None, 'tensor')
+  if 'gpu' in implementation:
+    arguments, layout = in_layout(arguments, 'heads'), 'heads'
+    keys = P('data', 'tensor')
+  specs = [P('data', None, 'tensor'), *[keys] * 4, P('data'), P('data')]
   sharded = [
     jax.device_put(x, jax.NamedSharding(mesh, spec))
     for x, spec in zip(arguments, specs)
   ]
   f = functools.partial(
     api.decode_attention,
-    layout='slots',
-    implementation='pallas_tpu_interpret',
+    layout=layout,
+    implementation=implementation,
     mesh=mesh,
   )
   got = jax.jit(f)(*sharded)
   assert got.sharding.spec == P('data', None, 'tensor')
-  close(got, run(*arguments, implementation='reference'), 1e-5)
+  close(got, want, 1e-5)
 
 
 def test_what_cannot_run_is_refused():
@@ -185,6 +202,14 @@ def test_what_cannot_run_is_refused():
       owner=jnp.zeros(2, jnp.int32),
       implementation='pallas_tpu_interpret',
       mesh=mesh_of(2, 1, 1),
+    )
+  with pytest.raises(NotImplementedError, match='reads one head at a time'):
+    call(implementation='pallas_gpu_interpret')
+  with pytest.raises(NotImplementedError, match='H=8 must be a power of two'):
+    api.decode_attention(
+      *in_layout(arguments, 'heads'),
+      layout='heads',
+      implementation='pallas_gpu_interpret',
     )
   with pytest.raises(ValueError, match='is unknown; it may be None'):
     call(implementation='cuda')

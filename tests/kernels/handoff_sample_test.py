@@ -9,13 +9,14 @@ import pytest
 
 from tandem.kernels.handoff_sample import api
 from tandem.kernels.handoff_sample import noise as noise_lib
+from tandem.kernels.handoff_sample import pallas_gpu
 from tandem.kernels.handoff_sample import pallas_tpu
 from tandem.kernels.handoff_sample import reference
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import turns as turns_lib
 
 P = jax.P
-PROGRAMS = ['xla', 'pallas_tpu_interpret']
+PROGRAMS = ['xla', 'pallas_tpu_interpret', 'pallas_gpu_interpret']
 FULL = sampling_lib.Sampling()
 
 
@@ -108,6 +109,11 @@ def run(
   )
 
 
+def tiles_of(entries, monkeypatch):
+  for kernel in (pallas_tpu, pallas_gpu):
+    monkeypatch.setattr(kernel, 'ENTRIES', entries)
+
+
 def equal(got, want):
   for name in ('token', 'author', 'boundary'):
     np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
@@ -165,7 +171,7 @@ def test_noise_of_the_extreme_bits():
 
 @pytest.mark.parametrize('implementation', ['reference', *PROGRAMS])
 def test_200_rows_are_the_rollout_s(implementation, monkeypatch):
-  monkeypatch.setattr(pallas_tpu, 'ENTRIES', 256)
+  tiles_of(256, monkeypatch)
   got, _ = check(implementation, 200, 1187)
   assert 0 < got.author.mean() < 1
 
@@ -180,7 +186,7 @@ LAWS = {
 @pytest.mark.parametrize('law', LAWS)
 @pytest.mark.parametrize('implementation', ['reference', *PROGRAMS])
 def test_laws(implementation, law, monkeypatch):
-  monkeypatch.setattr(pallas_tpu, 'ENTRIES', 128)
+  tiles_of(128, monkeypatch)
   got, _ = check(implementation, 24, 300, LAWS[law], seed=1)
   if law == 'filtered':
     silent = jnp.where(got.author, got.logp_junior, got.logp_senior)
@@ -196,7 +202,7 @@ def test_strict_word_asks_the_coin_where_both_begin_a_word(implementation):
 
 @pytest.mark.parametrize('implementation', PROGRAMS)
 def test_the_first_of_equals_is_taken(implementation, monkeypatch):
-  monkeypatch.setattr(pallas_tpu, 'ENTRIES', 128)
+  tiles_of(128, monkeypatch)
   z = jnp.zeros((3, 300)).at[:, [131, 140, 290]].set(1.0)
   senior, junior, keys, position, *turn = make(3, 300)
   got = run(
@@ -222,8 +228,9 @@ def test_forbidden_ids(implementation):
   assert (got.token % 2 == 0).all()
 
 
-def test_on_shards_of_rows_and_vocabulary(monkeypatch):
-  monkeypatch.setattr(pallas_tpu, 'ENTRIES', 128)
+@pytest.mark.parametrize('implementation', PROGRAMS[1:])
+def test_on_shards_of_rows_and_vocabulary(implementation, monkeypatch):
+  tiles_of(128, monkeypatch)
   senior, junior, keys, position, *turn = make(16, 600)
   mesh = jax.make_mesh(
     (2, 2), ('data', 'tensor'), axis_types=(jax.sharding.AxisType.Auto,) * 2
@@ -232,7 +239,7 @@ def test_on_shards_of_rows_and_vocabulary(monkeypatch):
     x, jax.NamedSharding(mesh, P('data', 'tensor'))
   )
   f = functools.partial(
-    api.handoff_sample, implementation='pallas_tpu_interpret', mesh=mesh
+    api.handoff_sample, implementation=implementation, mesh=mesh
   )
   words = folded(keys, position)
   got = jax.jit(f)(put(senior), put(junior), words, *turn[:2])
@@ -244,7 +251,7 @@ def test_on_shards_of_rows_and_vocabulary(monkeypatch):
 @pytest.mark.parametrize('implementation', PROGRAMS)
 def test_200_rows_of_real_vocabularies(implementation, vocab, monkeypatch):
   # Few and wide tiles: the interpreter pays by the step. 151,936 has a tail.
-  monkeypatch.setattr(pallas_tpu, 'ENTRIES', 16_384)
+  tiles_of(16_384, monkeypatch)
   monkeypatch.setattr(pallas_tpu, 'ROWS', 200)
   check(implementation, 200, vocab)
 
