@@ -1,4 +1,4 @@
-r"""Measures: python -m launch.benchmark --suite=decode|logprob|update|grader.
+r"""Measures: python -m launch.benchmark --suite=decode|logprob|update|...
 
 One JSON object per line on stdout: name, value (the median), unit, low and high
 over the repeats, and what else the suite tells. Programs take turns, so that
@@ -11,8 +11,9 @@ import json
 from absl import flags
 
 from launch import command
+from tandem.ahead import targets
 
-SUITES = ('decode', 'logprob', 'update', 'grader')
+SUITES = ('decode', 'logprob', 'update', 'grader', 'bytes')
 
 _SUITE = flags.DEFINE_enum('suite', None, SUITES, 'What is measured.')
 _QUICK = flags.DEFINE_bool('quick', False, 'Toy sizes: a trial, no number.')
@@ -32,6 +33,9 @@ _PARTS = flags.DEFINE_list(
   'parts',
   None,
   'Of suite decode: pairs, agreement, limits, prefix, slots, others; all.',
+)
+_TOPOLOGY = flags.DEFINE_string(
+  'topology', '', 'Of suite bytes: compile for it too, as v5p:2x2x1.'
 )
 
 
@@ -57,6 +61,11 @@ def main():
       options[flag.name] = _numbers(flag, kind)
     elif quick and _SUITE.value == 'decode':
       options[flag.name] = trial
+  if _TOPOLOGY.value:
+    if _SUITE.value != 'bytes':
+      raise ValueError('--topology is read by --suite=bytes only.')
+    targets.prepare(_TOPOLOGY.value)  # before anything imports jax
+    options['topology'] = _TOPOLOGY.value
   suite = importlib.import_module(f'tandem.benchmark.{_SUITE.value}')
   repeats = _REPEATS.value or (1 if quick else 5)
   for line in suite.run(quick=quick, repeats=repeats, **options):

@@ -37,7 +37,7 @@ def _prefix(seed=0):
   ]
 
 
-def _cache(layout, lengths=LENGTHS, prefix=None):
+def _cache(layout, lengths=LENGTHS, prefix=None, **kwargs):
   return cache_lib.allocate(
     CFG,
     prefix or _prefix(),
@@ -45,6 +45,7 @@ def _cache(layout, lengths=LENGTHS, prefix=None):
     group=G,
     slots=S,
     layout=layout,
+    **kwargs,
   )
 
 
@@ -225,3 +226,70 @@ def test_rows_that_disagree_are_an_error():
       rows=4,
       owner=jnp.zeros(3, jnp.int32),
     )
+
+
+def _dequantised(layer, name):
+  scale = (
+    jnp.ones(()) if layer.scales is None else layer.scales[name][..., None]
+  )
+  return getattr(layer, name).astype(jnp.float32) * scale
+
+
+@pytest.mark.parametrize('owner', [None, np.array([1, 0, 0, 1, 1, 0])])
+@pytest.mark.parametrize('dtype', ['bfloat16', 'int8'])
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_a_narrow_cache_reads_as_what_it_holds(layout, dtype, owner):
+  # The only error is that of storage: a wide cache that holds the dequantised
+  # numbers reads the same.
+  owner = None if owner is None else jnp.asarray(owner, jnp.int32)
+  cache = _cache(layout, dtype=dtype, owner=owner)
+  k, v, q = _new(9, c=2)
+  # Scales that differ by token and head, and one token of zeros.
+  k = k.at[:, 1].multiply(5.0)
+  v = v.at[0, 0].set(0.0).at[:, :, 1].multiply(30.0)
+  slots = jnp.broadcast_to(jnp.arange(2), (N, 2))
+  layer = write(cache.layers[0], k, v, slots)
+  assert layer.suffix_k.dtype == layer.prefix_v.dtype == jnp.dtype(dtype)
+  wide = {name: _dequantised(layer, name) for name in cache_lib.PARTS}
+  for name, x in wide.items():
+    exact = _prefix()[0][name.endswith('v')]
+    if name.startswith('suffix'):
+      exact = jnp.zeros((N, S) + k.shape[2:])
+      exact = exact.at[:, :2].set(v if name.endswith('v') else k)
+    if layout == 'heads':
+      exact = jnp.swapaxes(exact, 1, 2)
+    step = jnp.abs(exact).max(-1, keepdims=True) / 2**8
+    assert (jnp.abs(x - exact) <= step * 1.01).all()  # half a step of 127
+  out = read(layer, q, cache.prefix_lengths, slots, cache.owner)
+  layer = layer.replace(scales=None, **wide)
+  expected = read(layer, q, cache.prefix_lengths, slots, cache.owner)
+  np.testing.assert_allclose(out, expected, rtol=2e-6, atol=2e-6)
+  assert out.dtype == q.dtype
+
+
+def test_an_unknown_dtype_is_an_error():
+  with pytest.raises(ValueError, match="dtype='int4' is no dtype"):
+    _cache('heads', dtype='int4')
+
+
+@pytest.mark.parametrize('dtype', [None, 'int8'])
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_a_grown_cache_reads_the_same_and_holds_more(layout, dtype):
+  cache = _cache(layout, dtype=dtype)
+  k, v, q = _new(11, c=S)
+  slots = jnp.broadcast_to(jnp.arange(S), (N, S))
+  cache = cache.replace(
+    layers=tuple(write(layer, k, v, slots) for layer in cache.layers)
+  )
+  large = cache_lib.grow(cache, S + 3)
+  args = q, cache.prefix_lengths, slots
+  before, after = read(cache.layers[1], *args), read(large.layers[1], *args)
+  np.testing.assert_allclose(before, after, atol=1e-6)
+  # The last slot can be written now, and is read.
+  last = jnp.full((N, 1), S + 2)
+  layer = write(large.layers[1], k[:, :1], v[:, :1], last)
+  held = jax.tree.map(lambda a, b: (a != b).any(), layer, large.layers[1])
+  assert held.suffix_k and held.suffix_v
+  assert not held.prefix_k
+  with pytest.raises(ValueError, match='slots=3 is fewer than the 4'):
+    cache_lib.grow(cache, 3)

@@ -1,0 +1,282 @@
+"""Bytes per emitted token of each way to decode, at the paper's size, counted.
+
+Decode is bound by bytes: each pass of a model reads its weights and cache, be
+it over one token of every row or over k. Three accounts stand side by side:
+
+  formula   weights, cache, logits of each pass, and nothing else
+  counted   operands and results of every product in the traced program
+  compiled  what the chip's own compiler moves (with a topology)
+
+The programs are those that training runs. They are traced and compiled with one
+layer and with two, and what the second adds is taken for each of the others.
+Nothing is timed, and what chips send each other is left out.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from tandem import types
+from tandem.ahead import count as count_lib
+from tandem.ahead import hlo
+from tandem.ahead import shapes
+from tandem.ahead import targets
+from tandem.ahead import traffic
+from tandem.benchmark import models
+from tandem.models import presets
+from tandem.rollout import lockstep
+from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import speculative
+from tandem.rollout import turns as turns_lib
+from tandem.training import mesh as mesh_lib
+
+DRAFTS = (4, 8, 16)
+# Of a draft by the junior: the verifier need agree only where it is author.
+ACCEPTANCES = (1.0, 0.99, 0.985, 0.97, 0.95)
+LOOKUPS = (0.7, 0.5, 0.3)
+CHIPS = ('H200', 'v5p')
+TARGET = 0.85  # of solo
+_BF16, _F32 = 2, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """What is decoded: rows of a pair of equal models."""
+
+  cfg: types.ModelConfig
+  prompts: int = 16  # B
+  group: int = 8  # G
+  prompt: int = 1024  # P
+  response: int = 3000  # T
+
+  @property
+  def rows(self) -> int:
+    return self.prompts * self.group
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """A way to decode.
+
+  Attributes:
+    passes: tokens of each row in each pass of a model, over one round.
+    function: the jitted decoder.
+    pair: whether a junior writes too.
+    options: more keyword arguments of it.
+    draft: k; a round emits 1 to k tokens.
+    drafter: `junior`, `lookup`, or None where there is no draft.
+  """
+
+  passes: tuple[int, ...]
+  function: Any
+  pair: bool
+  options: Mapping[str, Any]
+  draft: int = 1
+  drafter: str | None = None
+
+  def trace(self, size: Size, mesh, layout: str):
+    cfg = size.cfg
+    params = shapes.decode_params(cfg, mesh, 'bfloat16')
+    return self.function.trace(
+      params,
+      params if self.pair else None,
+      shapes.context(mesh, size.prompts, size.prompt),
+      shapes.row_keys(mesh, size.rows),
+      jax.ShapeDtypeStruct(
+        (cfg.vocab,), np.bool_, sharding=mesh_lib.replicated(mesh)
+      ),
+      senior_cfg=cfg,
+      junior_cfg=cfg if self.pair else None,
+      group=size.group,
+      max_tokens=size.response,
+      eos_ids=(0,),
+      turns=turns_lib.Turns(),
+      sampling=sampling_lib.Sampling(temperature=0.6),
+      layout=layout,
+      **self.options,
+    )
+
+
+def programs(drafts=DRAFTS) -> dict[str, Program]:
+  """By name, in the order of the report."""
+  out = {
+    'solo': Program((1,), lockstep.lockstep, False, {}),
+    'lockstep': Program((1, 1), lockstep.lockstep, True, {}),
+  }
+  for k in drafts:
+    passes = {'junior': (1,) * k + (k,), 'lookup': (k, k)}
+    for drafter in passes:
+      out[f'speculative_k{k}_{drafter}'] = Program(
+        passes[drafter],
+        speculative.counted,
+        True,
+        {'draft_tokens': k, 'drafter': drafter},
+        draft=k,
+        drafter=drafter,
+      )
+  return out
+
+
+def tokens_per_round(k: int, acceptance: float) -> float:
+  """1 + a + ... + a^(k-1): a round goes on while drafts are accepted."""
+  return sum(acceptance**i for i in range(k))
+
+
+def one_pass(size: Size, tokens: int, slots: float) -> dict[str, float]:
+  """Bytes by part, and operations, of one pass of one model; all chips.
+
+  Args:
+    size: the rows.
+    tokens: C, of each row.
+    slots: suffix slots read of each row.
+  """
+  cfg, positions = size.cfg, size.rows * tokens
+  heads, keys = (
+    n * cfg.head_dim * cfg.num_layers for n in (cfg.num_heads, cfg.num_kv_heads)
+  )
+  layers = cfg.dim * (2 * heads + 2 * keys + 3 * cfg.hidden * cfg.num_layers)
+  weights = layers + cfg.vocab * cfg.dim
+  held = size.prompts * size.prompt + size.rows * slots
+  return {
+    'weights': _BF16 * weights,
+    'cache': _BF16 * 2 * keys * held,
+    # Written once and read once; choice and sums are made in one reading.
+    'logits': 2 * _F32 * positions * cfg.vocab,
+    'flops': 2 * positions * (weights + 2 * heads * (size.prompt + slots)),
+  }
+
+
+def formula(size: Size, program: Program, slots: float) -> tuple[float, float]:
+  """(bytes, operations) of a round."""
+  each = [one_pass(size, tokens, slots) for tokens in program.passes]
+  flops = sum(x['flops'] for x in each)
+  return sum(sum(x.values()) for x in each) - flops, flops
+
+
+def roofline(size: Size, program: Program, chip, devices: int):
+  """(seconds of a round, what bounds each kind of pass), at vendors' rates."""
+  total, bound = 0.0, {}
+  for tokens in program.passes:
+    one = one_pass(size, tokens, size.response)
+    flops = one.pop('flops')
+    sides = {
+      'bytes': sum(one.values()) / devices / chip.bandwidth,
+      'flops': flops / devices / chip.flops,
+    }
+    bound[f'{tokens}'] = max(sides, key=sides.get)
+    total += max(sides.values())
+  return total, bound
+
+
+def _measured(program: Program, size: Size, mesh, layout, compiled: bool):
+  """{account: (bytes, operations) of a round}, all chips; see the module."""
+  found: dict[str, list] = {}
+  for layers in (1, 2):
+    cfg = dataclasses.replace(size.cfg, num_layers=layers)
+    traced = program.trace(dataclasses.replace(size, cfg=cfg), mesh, layout)
+    once, never = (count_lib.count(traced.jaxpr, trips) for trips in (1, 0))
+    flops = once.flops - never.flops
+    found.setdefault('counted', []).append((once.bytes - never.bytes, flops))
+    if compiled:
+      module = hlo.Module(traced.lower().compile().as_text())
+      moved = traffic.of(module)[1] * mesh.size
+      found.setdefault('compiled', []).append((moved, flops))
+  more = size.cfg.num_layers - 1
+  return {
+    name: tuple(float(a + (b - a) * more) for a, b in zip(one, two))
+    for name, (one, two) in found.items()
+  }
+
+
+def needed(base: float, cost: float, k: int) -> float | None:
+  """The acceptance at which a round is worth TARGET of solo; None: no such."""
+  rate = lambda a: base * tokens_per_round(k, a) / cost
+  if rate(1.0) < TARGET:
+    return None
+  low, high = 0.0, 1.0
+  for _ in range(40):
+    middle = (low + high) / 2
+    low, high = (low, middle) if rate(middle) >= TARGET else (middle, high)
+  return high
+
+
+def run(
+  *,
+  quick: bool = False,
+  repeats: int = 1,
+  topology: str | None = None,
+) -> Iterator[dict[str, Any]]:
+  """Yields the inputs, then one line per program and acceptance.
+
+  `value` is the throughput as a share of solo, by the last account there is.
+
+  Args:
+    quick: a toy's shapes.
+    repeats: not read; nothing is timed.
+    topology: compile for it too; `targets.prepare` was called.
+  """
+  del repeats
+  size = Size(presets.preset('qwen3-4b-instruct-2507'))
+  if quick:
+    size = Size(models.TINY, prompts=2, group=2, prompt=8, response=16)
+  devices = targets.devices(topology) if topology else jax.devices()[:1]
+  mesh = mesh_lib.make_mesh(data=1, tensor=-1, devices=devices)
+  kind = targets.parse(topology)[0] if topology else None
+  layout = 'heads'
+  if kind and targets.CHIPS[kind].platform == 'tpu':
+    layout = 'slots'
+  chips = {name: targets.CHIPS[name] for name in CHIPS}
+  share = len(devices) if topology else 4  # of a roofline, tensor-parallel
+  todo = programs(DRAFTS[:1] if quick else DRAFTS)
+  yield {
+    'name': 'bytes/inputs',
+    'model': dataclasses.asdict(size.cfg),
+    **{k: getattr(size, k) for k in ('prompts', 'group', 'prompt', 'response')},
+    'rows': size.rows,
+    'topology': topology,
+    'tensor': share,
+    'chips': {k: [c.bandwidth, c.flops] for k, c in chips.items()},
+    'pass_of_1': one_pass(size, 1, size.response),
+    # Were only slots in use read: half of them, over a whole response.
+    'pass_of_1_mean_fill': one_pass(size, 1, size.response / 2),
+    **{f'pass_of_{k}': one_pass(size, k, size.response) for k in DRAFTS},
+  }
+  base: dict[str, float] = {}
+  for name, program in todo.items():
+    accounts = {'formula': formula(size, program, size.response)}
+    accounts |= _measured(program, size, mesh, layout, bool(topology))
+    seconds = {k: roofline(size, program, c, share) for k, c in chips.items()}
+    costs = {k: one[0] for k, one in accounts.items()}
+    costs |= {f'seconds_{k}': one[0] for k, one in seconds.items()}
+    base = base or costs
+    rates = {None: (None,), 'junior': ACCEPTANCES, 'lookup': LOOKUPS}
+    for acceptance in rates[program.drafter]:
+      emitted = tokens_per_round(program.draft, acceptance or 0.0)
+      of_solo = {k: base[k] * emitted / costs[k] for k in costs}
+      text = '' if acceptance is None else f'/a{acceptance:g}'
+      yield {
+        'name': f'bytes/{name}{text}',
+        'value': of_solo[list(accounts)[-1]],
+        'unit': 'of solo',
+        'acceptance': acceptance,
+        'tokens_per_round': emitted,
+        'of_solo': of_solo,
+        'bytes_per_token': {
+          k: one[0] / emitted / size.rows for k, one in accounts.items()
+        },
+        'flops_per_token': {
+          k: one[1] / emitted / size.rows for k, one in accounts.items()
+        },
+        'bound': {k: one[1] for k, one in seconds.items()},
+      }
+    if program.drafter:
+      yield {
+        'name': f'bytes/{name}/needed',
+        'unit': f'acceptance for {TARGET} of solo',
+        'value': needed(base['formula'], costs['formula'], program.draft),
+        'by': {k: needed(base[k], costs[k], program.draft) for k in costs},
+      }
