@@ -3,7 +3,7 @@ r"""Compiles every kernel for every target: python -m launch.compile_kernels.
 Prints a markdown table, a row per case and a column per target: the seconds
 that the compiler took, or its reason to refuse. `compile_table/` cases are
 controls: each says what must be refused. No device is needed, but the compilers
-are: kernels/compile_table/spawn.py tells how to get them.
+are: python -m tandem.kernels.compile_table.spawn tells how to get them.
 """
 
 from absl import flags

@@ -1,5 +1,9 @@
 """Finds an interpreter that has a target's compiler, and asks it.
 
+    python -m tandem.kernels.compile_table.spawn
+
+says which compilers are here, and how to get those that are not.
+
 The compilers (libtpu; jax's CUDA plugin) stay out of the default install. In an
 environment each, which `INSTALL` makes, they are found by TANDEM_TPU_PYTHON and
 TANDEM_GPU_PYTHON, the paths of those environments' python; or here, where the
@@ -63,3 +67,8 @@ def answers(target: str, *, full: bool = False, prefix: str = '') -> list[dict]:
       f'{len(done.stdout.splitlines())} cases: {done.stderr[-3000:]}'
     )
   return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+if __name__ == '__main__':
+  for name in VARIABLE:
+    print(f'{name}: {interpreter(name) or missing(name)}')
