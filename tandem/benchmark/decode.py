@@ -124,7 +124,7 @@ def _pairs(case, *, repeats, batches, agreements):
     for k in drafts:
       yield line(f'speculative_k{k}', seconds[f'speculative_k{k}'], **told[k])
     acceptance = statistics.fmean(x['acceptance'] for x in told.values())
-    k = draft_length.choose_k(acceptance, costs)
+    k = draft_length.choose_k(acceptance, costs, bonus=common['turns'].p)
     chosen = seconds['lockstep' if k == 1 else f'speculative_k{k}']
     yield line('speculative', chosen, **told.get(k, {'draft_tokens': 1}))
 

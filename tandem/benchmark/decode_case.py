@@ -37,7 +37,7 @@ class Case:
   def junior(self, target: float) -> tuple[decoder.Params, float]:
     """decode_params of a junior near a wanted overlap, and its overlap."""
     tree, overlap = models.perturbed(self.cfg, self.params, target)
-    return decoder.decode_params(tree, self.cfg), overlap
+    return ready(tree, self.cfg), overlap
 
   def ids(self, rows: int) -> jax.Array:
     """Random prompts [rows, P] int32; id 0 is left to padding."""
@@ -70,10 +70,16 @@ def row_keys(rows: int) -> jax.Array:
   return jax.vmap(fold)(jnp.arange(rows))
 
 
+def ready(params: decoder.Params, cfg: types.ModelConfig) -> decoder.Params:
+  """decode_params as training makes them for one device."""
+  flip = jax.default_backend() == 'cpu'
+  return decoder.decode_params(params, cfg, flip=flip)
+
+
 def make(quick: bool) -> Case:
   """The case, its weights drawn."""
   cfg = models.config(quick)
   params = decoder.init_params(jax.random.key(0), cfg)
-  prompt, response = (3, 8) if quick else (32, 64)
-  senior = decoder.decode_params(params, cfg)
+  prompt, response = (3, 8) if quick else (32, 128)
+  senior = ready(params, cfg)
   return Case(cfg, params, senior, prompt, response, quick)

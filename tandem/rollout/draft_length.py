@@ -9,31 +9,39 @@ from collections.abc import Sequence
 import math
 
 
-def expected_tokens(acceptance: float, k: int) -> float:
+def expected_tokens(acceptance: float, k: int, bonus: float = 0) -> float:
   """Mean tokens of a round in which each draft stands with that chance.
 
-    1 + a + ... + a^(k-1) = (1 - a^k) / (1 - a)
+    1 + a + ... + a^(k-1) + b a^k        for k > 1; lockstep's one for k = 1
 
   Args:
     acceptance: a, the chance that decoding goes on past a drafted token: where
       the drafter holds the turn always, elsewhere if the verifier agrees.
     k: positions of a round.
+    bonus: b, the chance that the verifier holds the turn after a draft that
+      stands, and adds a token.
 
-  Source: arXiv 2211.17192, equation 1, with no bonus token.
+  Source: arXiv 2211.17192, equation 1, where b is 1.
   """
   if not 0 <= acceptance <= 1:
     raise ValueError(
       f'acceptance={acceptance} is a share; it must be from 0 to 1.'
     )
-  return math.fsum(acceptance**i for i in range(k))
+  if k == 1:
+    return 1.0
+  drafted = math.fsum(acceptance**i for i in range(k))
+  return drafted + bonus * acceptance**k
 
 
-def choose_k(acceptance: float, costs: Mapping[int, float]) -> int:
+def choose_k(
+  acceptance: float, costs: Mapping[int, float], bonus: float = 0
+) -> int:
   """The k of `costs` with the most expected tokens per second.
 
   Args:
     acceptance: passed.sum() / tested.sum() of recent Counts.
     costs: measured seconds of a round by k; k=1 is lockstep.
+    bonus: as in expected_tokens.
 
   Returns:
     A key of `costs`; the smallest of equals.
@@ -50,7 +58,8 @@ def choose_k(acceptance: float, costs: Mapping[int, float]) -> int:
         'seconds.'
       )
   return max(
-    sorted(costs), key=lambda k: expected_tokens(acceptance, k) / costs[k]
+    sorted(costs),
+    key=lambda k: expected_tokens(acceptance, k, bonus) / costs[k],
   )
 
 
@@ -60,7 +69,8 @@ class Controller:
   Every k is run twice first: the first time compiles, and tells no cost.
   """
 
-  def __init__(self, choices: Sequence[int]):
+  def __init__(self, choices: Sequence[int], bonus: float = 0):
+    self._bonus = bonus
     self._runs = dict.fromkeys(choices, 0)
     self._costs: dict[int, float] = {}
     self._acceptance = 0.0
@@ -70,7 +80,7 @@ class Controller:
     for k, runs in self._runs.items():
       if runs < 2:
         return k
-    return choose_k(self._acceptance, self._costs)
+    return choose_k(self._acceptance, self._costs, self._bonus)
 
   def record(self, k: int, seconds: float, tested: int, passed: int) -> None:
     """Takes in a rollout.

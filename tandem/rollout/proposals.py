@@ -94,25 +94,35 @@ def read(
   return listen(sampler, model, x, noise), cache
 
 
+@struct.dataclass
+class Ahead:
+  """What a drafter has written."""
+
+  inputs: jax.Array  # [M, C] int32; the tokens read
+  said: Said  # at each of them
+  guess: jax.Array  # [M] int32; its last proposal, which it has not read
+  before: Said | None  # [M, 1]; at the token before them, read again
+  noise: jax.Array | None  # [M, C, V], where it is worth keeping
+
+
 def run_ahead(
   sampler: Sampler,
   model: Model,
   cache: cache_lib.Cache,
   token: jax.Array,
   at: jax.Array,
-) -> tuple[jax.Array, Said, jax.Array | None, cache_lib.Cache]:
+  before: jax.Array | None = None,
+) -> tuple[Ahead, cache_lib.Cache]:
   """The drafter alone: it reads its own words one by one.
 
   Args:
     sampler: how proposals are drawn.
     model: the drafter.
     cache: its cache; written.
-    token: [M, 1] int32; the first token read.
+    token: [M] int32; the first token read.
     at: [M, C] int32; positions.
-
-  Returns:
-    The tokens read [M, C], what it said there, the noise [M, C, V] where it is
-    worth keeping, and the cache.
+    before: [M] int32, the token before it, if the drafter may not have read it
+      yet: then the first pass reads both.
   """
   # Drawing costs a CPU more than keeping; elsewhere a draw is fused into the
   # choice and is never in memory, which is what runs short there.
@@ -121,13 +131,35 @@ def run_ahead(
   def step(carry, t):
     token, cache = carry
     noise = sampler.noise(t[:, None])
-    said, cache = read(sampler, model, cache, token, t[:, None], noise)
-    return (said.choice, cache), (token, said, noise if keep else None)
+    said, cache = read(sampler, model, cache, token[:, None], t[:, None], noise)
+    said = jax.tree.map(lambda a: a[:, 0], said)
+    kept = noise[:, 0] if keep and noise is not None else None
+    return (said.choice, cache), (token, said, kept)
 
-  (_, cache), out = jax.lax.scan(step, (token, cache), at.T)
-  along = lambda a: jnp.swapaxes(a[:, :, 0], 0, 1)  # [C, M, 1, ...]
-  inputs, said, noise = jax.tree.map(along, out)
-  return inputs, said, noise, cache
+  if before is None:
+    (guess, cache), out = jax.lax.scan(step, (token, cache), at.T)
+    inputs, said, noise = _rows_first(out)
+    return Ahead(inputs, said, guess, None, noise), cache
+  ids = jnp.stack([before, token], 1)
+  x, cache = decoder.decode_step(
+    *model, cache, ids, jnp.stack([at[:, 0] - 1, at[:, 0]], 1)
+  )
+  noise = sampler.noise(at[:, :1])
+  last = listen(sampler, model, x[:, :1], None)
+  first = listen(sampler, model, x[:, 1:], noise)
+  (guess, cache), out = jax.lax.scan(
+    step, (first.choice[:, 0], cache), at[:, 1:].T
+  )
+  own = (token[:, None], first, noise if keep else None)
+  inputs, said, noise = jax.tree.map(
+    lambda a, b: jnp.concatenate([a, b], 1), own, _rows_first(out)
+  )
+  return Ahead(inputs, said, guess, last, noise), cache
+
+
+def _rows_first(tree):
+  """[C, M, ...] leaves as [M, C, ...]."""
+  return jax.tree.map(lambda a: jnp.swapaxes(a, 0, 1), tree)
 
 
 def record(

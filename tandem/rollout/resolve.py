@@ -50,6 +50,8 @@ def resolve(
   boundary: jax.Array,
   eos: jax.Array,
   coins: jax.Array,
+  *,
+  bonus: str | None = None,
 ) -> Resolved:
   """Who emits what along a draft, and how much of it stands.
 
@@ -68,6 +70,9 @@ def resolve(
     boundary: [>= V] bool.
     eos: [E] int32; ids that end a row.
     coins: [N, C + 1] bool; of the round's positions and the one after.
+    bonus: who alone was asked for the last position, `senior` or `junior`, or
+      `either` where authors do not matter. Its token stands only if it holds
+      the turn there and the row goes on after it. None: both were asked.
 
   Returns:
     Resolved; a live row emits at least one token.
@@ -82,24 +87,29 @@ def resolve(
   index = jnp.arange(count)
   waits = (index[None] + 1 < room[:, None]) & (index[None] + 1 < count)
   drafted = jnp.roll(inputs, -1, 1)  # none waits after the last column
+  asked = (index[None] + 1 < count) | jnp.full((1, count), bonus is None)
+  more = index[None] + 1 < room[:, None]
   per_model = [
     (boundary[ids], ends_row(ids), ids == drafted) for ids in (senior, junior)
   ]
 
   def step(carry, at):
     state, live = carry
-    senior, junior, waits, coin, coin_next = at
+    senior, junior, waits, asked, more, coin, coin_next = at
     author = turns_lib.speaker(turns, state, senior[0], junior[0], coin)
     starts, is_eos, as_drafted = (
       jnp.where(author, s, j) for s, j in zip(senior, junior)
     )
+    speaks = author == (bonus == 'senior') if bonus != 'either' else True
+    live &= asked | (speaks & ~is_eos & more)
     new = turns_lib.advance(turns, state, author, starts, coin_next)
     state = jax.tree.map(lambda a, b: jnp.where(live, a, b), new, state)
     tested = live & ~is_eos & waits
     passed = tested & as_drafted
     return (state, passed), (author, live, live & is_eos, tested, passed)
 
-  at = (*per_model, waits, coins[:, :-1], coins[:, 1:])
+  asked = jnp.broadcast_to(asked, more.shape)
+  at = (*per_model, waits, asked, more, coins[:, :-1], coins[:, 1:])
   at = jax.tree.map(jnp.transpose, at)
   (state, _), out = jax.lax.scan(step, (state, live), at, unroll=True)
   author, emit, ended, tested, passed = (x.T for x in out)

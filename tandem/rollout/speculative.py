@@ -11,6 +11,11 @@ Both models write their caches as they read. After m < k emitted tokens, the
 slots of the rejected rest are rewritten by the next round before any query
 reads them (the contract of `cache`), so nothing is rolled back or copied.
 
+Where the whole draft stands, the verifier has one position more to offer: if it
+holds the turn there, its token is the round's last. The drafter has then not
+read the token before it, and reads it with the next; so a row never ends on
+such a token, which the next round finds again.
+
 Rows stand each at a position of its own, so the same loop fills the slots of
 ended rows with waiting ones (`slots`); with k=1 that is lockstep with refill.
 
@@ -45,6 +50,8 @@ class _Carry:
   seats: slots_lib.Seats
   t: jax.Array  # [M] int32; emitted tokens, the position about to be written
   token: jax.Array  # [M] int32; the last token, not yet in the caches
+  before: jax.Array  # [M] int32; the one before it
+  late: jax.Array  # [M] bool; the drafter's record of `token` is not made yet
   turn: turns_lib.TurnState
   live: jax.Array  # [M] bool
   caches: dict[str, cache_lib.Cache]
@@ -79,6 +86,21 @@ def _check(junior, draft_tokens, drafter, solo, slots):
     raise ValueError(
       f'slots={slots} must be at least 1; None gives every row a slot.'
     )
+
+
+def _bonus(drafter: str, k: int, pair: bool, turns) -> str | None:
+  """Who may add a token to a round whose draft stands: resolve's `bonus`.
+
+  Not at k=1, which is lockstep; not where both proposals name the author; and
+  not where the drafter of the next round is not known.
+  """
+  if k == 1 or drafter not in ('senior', 'junior'):
+    return None
+  if not pair:
+    return 'either'
+  if turns.schedule == 'strict_word':
+    return None
+  return 'senior' if drafter == 'junior' else 'junior'
 
 
 @functools.partial(
@@ -162,6 +184,7 @@ def counted(
   if junior is not None and (pair or drafter == 'junior'):
     models['junior'] = (junior, junior_cfg)
   writers = ('senior', 'junior') if pair else ('senior',)
+  bonus = _bonus(drafter, k, pair, turns)
   eos = jnp.asarray(eos_ids, jnp.int32)
   first = frame.last_tokens(prompts)
 
@@ -175,32 +198,50 @@ def counted(
     return jnp.pad(prompts.ids, ((0, 0), (0, max_tokens)))[row // group]
 
   def speak(c: _Carry, drafter: str, row, at):
-    """Both models' words at positions `at` [M, k], and what was read there."""
+    """Both models' words at positions `at` [M, C], and what was read there.
+
+    Also the drafter's words at the position before, where there is a bonus.
+    """
     sampler = proposals.Sampler(row_keys[row], sampling, vocab)
-    caches, said, drawn = dict(c.caches), {}, None
+    caches, said, drawn, before = dict(c.caches), {}, None, None
     if drafter == 'lookup':
       end = prompts.lengths[row // group] + c.t
       inputs = jnp.concatenate(
         [c.token[:, None], lookup.draft(c.text, end, k - 1)], 1
       )
     else:
-      inputs, said[drafter], drawn, caches[drafter] = proposals.run_ahead(
-        sampler, models[drafter], caches[drafter], c.token[:, None], at
+      ahead, caches[drafter] = proposals.run_ahead(
+        sampler,
+        models[drafter],
+        caches[drafter],
+        c.token,
+        at[:, :k],
+        c.before if bonus else None,
       )
+      inputs, said[drafter], drawn = ahead.inputs, ahead.said, ahead.noise
+      if bonus:
+        before = ahead.before
+        inputs = jnp.concatenate([inputs, ahead.guess[:, None]], 1)
+        if drawn is not None:
+          drawn = jnp.concatenate([drawn, sampler.noise(at[:, k:])], 1)
+        # Its word at the last position is not known; any, then.
+        said[drafter] = jax.tree.map(
+          lambda a: jnp.concatenate([a, a[:, -1:]], 1), said[drafter]
+        )
     for name in models:
       if name != drafter:
         said[name], caches[name] = proposals.read(
           sampler, models[name], caches[name], inputs, at, drawn
         )
-    return inputs, said, caches
+    return inputs, said, before, caches
 
   def body(c: _Carry) -> _Carry:
     # Without a row, the last one: its words are not written anywhere.
     row = jnp.minimum(c.seats.row, n - 1) if m < n else jnp.arange(n)
-    at = c.t[:, None] + jnp.arange(k)[None]
+    at = c.t[:, None] + jnp.arange(k + bool(bonus))[None]
     if drafter == 'holder':
       held = (c.live & c.turn.author).sum() * 2 > c.live.sum()
-      inputs, said, caches = jax.lax.cond(
+      inputs, said, before, caches = jax.lax.cond(
         held,
         lambda: speak(c, 'senior', row, at),
         lambda: speak(c, 'junior', row, at),
@@ -208,9 +249,11 @@ def counted(
     else:
       # At k=1 nobody drafts.
       who = drafter if drafter in models or drafter == 'lookup' else 'senior'
-      inputs, said, caches = speak(c, who, row, at)
+      inputs, said, before, caches = speak(c, who, row, at)
     coin = lambda t: sampling_lib.coins(row_keys[row], t, turns.p)
-    coins = jax.vmap(coin, 1, 1)(c.t[:, None] + jnp.arange(k + 1)[None])
+    coins = jax.vmap(coin, 1, 1)(
+      c.t[:, None] + jnp.arange(at.shape[1] + 1)[None]
+    )
     got = resolve_lib.resolve(
       turns,
       c.turn,
@@ -222,6 +265,7 @@ def counted(
       boundary,
       eos,
       coins,
+      bonus=bonus,
     )
     values = {'tokens': got.tokens, 'author': got.author}
     for name in writers:
@@ -229,8 +273,8 @@ def counted(
         *models[name], said[name], got.tokens, sampling
       )
 
-    def put(buffer, rows, values, at):
-      at = jnp.where(got.emit, at, buffer.shape[1])
+    def put(buffer, rows, values, at, where=got.emit):
+      at = jnp.where(where, at, buffer.shape[1])
       return buffer.at[rows[:, None], at].set(values, mode='drop')
 
     text, seats = c.text, c.seats
@@ -241,17 +285,31 @@ def counted(
     last = jnp.maximum(emitted - 1, 0)[:, None]
     token = jnp.take_along_axis(got.tokens, last, 1)[:, 0]
     token, turn, t = jnp.where(c.live, token, c.token), got.turn, c.t + emitted
+    out = {a: put(b, row, values[a], at) for a, b in c.out.items()}
+    previous = c.token
+    if bonus:
+      one_back = jnp.take_along_axis(got.tokens, jnp.maximum(last - 1, 0), 1)
+      previous = jnp.where(emitted > 1, one_back[:, 0], c.token)
+    if bonus and pair:
+      for name, value in zip(
+        (f'logp_{drafter}', f'raw_{drafter}'),
+        proposals.record(*models[drafter], before, c.token[:, None], sampling),
+      ):
+        due = (c.late & c.live)[:, None]
+        out[name] = put(out[name], row, value, c.t[:, None] - 1, due)
     live = c.live & ~got.ended & (t < max_tokens)
     add = lambda total, new: total.at[row].add(new)
     carry = _Carry(
       seats=seats,
       t=t,
       token=token,
+      before=jnp.where(c.live, previous, c.before),
+      late=emitted > k,
       turn=turn,
       live=live,
       caches=caches,
       text=text,
-      out={a: put(b, row, values[a], at) for a, b in c.out.items()},
+      out=out,
       lengths=add(c.lengths, emitted),
       eos=c.eos.at[row].max(got.ended),
       counts=resolve_lib.Counts(
@@ -279,6 +337,8 @@ def counted(
       seats=seats,
       t=new(0, c.t),
       token=new(token, c.token),
+      before=new(token, c.before),
+      late=c.late & ~fresh,
       turn=jax.tree.map(new, turn, c.turn),
       live=c.live | fresh,
       caches={name: owner(x) for name, x in c.caches.items()},
@@ -301,6 +361,8 @@ def counted(
     seats=slots_lib.seat(m),
     t=jnp.zeros((m,), jnp.int32),
     token=token,
+    before=token,  # there is none; what its slot gets is never read
+    late=jnp.zeros((m,), jnp.bool_),
     turn=turn,
     live=jnp.ones((m,), jnp.bool_),
     caches={name: start(*model) for name, model in models.items()},

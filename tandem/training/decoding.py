@@ -45,8 +45,24 @@ class Decoding:
     """How many of that many rows are decoded at once."""
     return min(self.slots, rows) or rows
 
+  def _bonus(self, solo: bool, turns) -> float:
+    """The chance that the verifier may add a token, for the controller."""
+    named = turns.schedule != 'strict_word'
+    if self.drafter not in ('senior', 'junior') or not (solo or named):
+      return 0.0
+    return 1.0 if solo else turns.p if self.drafter == 'junior' else 1 - turns.p
+
   def __call__(
-    self, senior, junior, helper, context, row_keys, boundary, **options
+    self,
+    senior,
+    junior,
+    helper,
+    context,
+    row_keys,
+    boundary,
+    *,
+    turns,
+    **options,
   ) -> tuple[types.Rollout, resolve.Counts | None]:
     """One rollout on the host, and its counts if there are any.
 
@@ -57,6 +73,7 @@ class Decoding:
       context: the prompts, placed.
       row_keys: placed.
       boundary: [V] bool.
+      turns: the schedule.
       **options: of lockstep.
     """
     solo = junior is None
@@ -74,7 +91,7 @@ class Decoding:
     k, controller = (self.draft_tokens if drafts else 1), None
     if drafts and k == 0:
       controller = self.controllers.setdefault(
-        shape, draft_length.Controller(CHOICES)
+        shape, draft_length.Controller(CHOICES, self._bonus(solo, turns))
       )
       # The lead's clock decides for all hosts: they run one program.
       k = mesh_lib.gather_json(controller.next())[0]
@@ -100,6 +117,7 @@ class Decoding:
         boundary,
         senior_cfg=senior.cfg,
         junior_cfg=junior.cfg if junior else None,
+        turns=turns,
         **options,
       )
     )

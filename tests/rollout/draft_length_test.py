@@ -9,6 +9,10 @@ def test_expected_tokens():
   assert draft_length.expected_tokens(0.5, 3) == 1 + 0.5 + 0.25
   assert draft_length.expected_tokens(0.0, 8) == 1
   assert draft_length.expected_tokens(1.0, 8) == 8
+  # Classic speculation: a whole draft that stands earns one more.
+  assert draft_length.expected_tokens(1.0, 4, bonus=1.0) == 5
+  assert draft_length.expected_tokens(0.5, 2, bonus=0.5) == 1 + 0.5 + 0.125
+  assert draft_length.expected_tokens(0.9, 1, bonus=0.5) == 1
 
 
 @pytest.mark.parametrize(

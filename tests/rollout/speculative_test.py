@@ -199,7 +199,10 @@ def test_a_drafter_that_is_the_verifier_is_always_right():
   case = CASE | {'junior': SMALL}
   got, counts = counted(Turns(cap=3), drafter='junior', draft_tokens=4, **case)
   np.testing.assert_array_equal(counts.passed, counts.tested)
-  np.testing.assert_array_equal(counts.rounds, -(-got.lengths // 4))
+  # Four tokens a round, and a fifth where the senior holds the turn there.
+  most, least = -(-got.lengths // 4), -(-got.lengths // 5)
+  assert ((least <= counts.rounds) & (counts.rounds <= most)).all()
+  assert (counts.rounds < most).any()
   np.testing.assert_allclose(got.logp_senior, got.logp_junior, atol=2e-5)
 
 

