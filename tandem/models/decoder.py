@@ -12,7 +12,8 @@ NNX writes the network, plain pytrees run it. Outside this file there are
   prefill(params, cfg, ids)           -> keys and values of the prompts
   decode_step(params, cfg, cache, ids, slots) -> hidden, cache
 
-Nothing here knows of devices: `constrain(x, name)` is the one hook.
+Nothing here knows of devices: `constrain(x, name)` is the one hook, and whoever
+knows them may give another `attention(q, k, v)`.
 """
 
 from collections.abc import Callable
@@ -25,10 +26,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem import types
+from tandem.kernels.attention import api as attention_lib
 from tandem.models import cache as cache_lib
 
 Params = dict[str, Any]
 Constrain = Callable[[jax.Array, str], jax.Array]
+# (q [N, S, Q, H], k, v [N, S, K, H]) -> [N, S, Q, H], causal.
+Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 REMAT = ('none', 'block', 'dots')
 
 
@@ -197,11 +201,8 @@ def init_params(
   return jax.tree.map(lambda a: a.astype(dtype), params)
 
 
-def _causal(q, k, v):
-  """Causal attention over one unpadded-on-the-left sequence per row."""
-  # jax's own attention mixes dtypes inside; what goes in and out does not.
-  with jax.numpy_dtype_promotion('standard'):
-    return jax.nn.dot_product_attention(q, k, v, is_causal=True), (k, v)
+# Runs under any sharding; the platforms' own must be told of the mesh.
+xla_attention = functools.partial(attention_lib.attention, implementation='xla')
 
 
 def _positions(ids: jax.Array) -> jax.Array:
@@ -217,6 +218,7 @@ def hidden(
   dtype=None,
   remat: str = 'none',
   constrain: Constrain = _unconstrained,
+  attention: Attention = xla_attention,
 ) -> jax.Array:
   """Hidden states after the final norm, by a scan over the stacked layers.
 
@@ -233,6 +235,7 @@ def hidden(
     remat: `none`; `block` recomputes each block in the backward pass; `dots`
       keeps the results of weight products only.
     constrain: activation-sharding hook, called with names such as `btd`.
+    attention: causal attention over whole rows.
 
   Returns:
     [N, S, D] in dtype.
@@ -244,9 +247,10 @@ def hidden(
     raise ValueError(f'remat={remat!r} is unknown; one of {REMAT}.')
   dtype = dtype or params['embed'].dtype
   rotary = _rotary(cfg, _positions(ids))
+  attend = lambda q, k, v: (attention(q, k, v), None)
 
   def body(x, layer):
-    x, _ = _block(cfg, layer, dtype)(x, rotary, _causal)
+    x, _ = _block(cfg, layer, dtype)(x, rotary, attend)
     return constrain(x, 'btd'), None
 
   if remat == 'block':
@@ -348,8 +352,9 @@ def prefill(
   dtype = params['embed'].dtype
   x, kept = params['embed'][ids], []
   rotary = _rotary(cfg, _positions(ids))
+  attend = lambda q, k, v: (xla_attention(q, k, v), (k, v))
   for layer in params['layers']:
-    x, kv = _block(cfg, layer, dtype)(x, rotary, _causal)
+    x, kv = _block(cfg, layer, dtype)(x, rotary, attend)
     kept.append(kv)
   return kept
 

@@ -68,6 +68,7 @@ def score(
   dtype=None,
   remat: str = 'none',
   constrain=lambda x, name: x,
+  attention: decoder.Attention = decoder.xla_attention,
   implementation: str | None = None,
   teacher: Teacher | None = None,
   vocab_mesh: jax.sharding.Mesh | None = None,
@@ -94,6 +95,7 @@ def score(
     dtype: of the forward; log-probs are float32 whatever it is.
     remat: see decoder.hidden.
     constrain: activation-sharding hook.
+    attention: see decoder.hidden.
     implementation: of the token_logprob kernel; None lets it choose.
     teacher: whom the kl_teacher statistics are taken to.
     vocab_mesh: a mesh whose `tensor` axis cuts the vocabulary, so that each
@@ -120,7 +122,9 @@ def score(
       f'Statistics {to_teacher} need a teacher; set config.teacher.source.'
     )
   n, t = tokens.shape
-  forward = dict(dtype=dtype, remat=remat, constrain=constrain)
+  forward = dict(
+    dtype=dtype, remat=remat, constrain=constrain, attention=attention
+  )
   x = _states(params, cfg, context, tokens, **forward)
   head, targets = _head(params, cfg, x), tokens.reshape(-1)
   found = {}

@@ -11,6 +11,7 @@ micro-batches, devices and hosts changes nothing.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -19,7 +20,9 @@ import optax
 
 from tandem import losses
 from tandem import types
+from tandem.kernels.attention import api as attention_lib
 from tandem.losses import variant as variant_lib
+from tandem.models import decoder
 from tandem.models import scoring
 from tandem.training import optimizer
 
@@ -34,6 +37,7 @@ class Forward:
     remat: see decoder.hidden.
     micro_rows: rows of one micro-batch; 0 for all at once.
     constrain: activation-sharding hook.
+    attention: see decoder.hidden; made by the function of that name.
     vocab_mesh: see scoring.score; made by the function of that name.
   """
 
@@ -42,7 +46,13 @@ class Forward:
   remat: str = 'none'
   micro_rows: int = 0
   constrain: Callable[[jax.Array, str], jax.Array] = lambda x, name: x
+  attention: decoder.Attention = decoder.xla_attention
   vocab_mesh: jax.sharding.Mesh | None = None
+
+
+def attention(mesh: jax.sharding.Mesh) -> decoder.Attention:
+  """The mesh's platform's own where the arrays fit it, else XLA's."""
+  return functools.partial(attention_lib.attention, mesh=mesh)
 
 
 def vocab_mesh(
@@ -99,6 +109,7 @@ def make_score(cfg: types.ModelConfig, forward: Forward) -> Callable:
         temperature=forward.temperature,
         dtype=jnp.dtype(forward.dtype),
         constrain=forward.constrain,
+        attention=forward.attention,
         vocab_mesh=forward.vocab_mesh,
       )['logp']
 
@@ -196,6 +207,7 @@ def gradients(
       dtype=jnp.dtype(forward.dtype),
       remat=forward.remat,
       constrain=forward.constrain,
+      attention=forward.attention,
       teacher=teacher and teacher.replace(context=theirs),
       vocab_mesh=forward.vocab_mesh,
     )
