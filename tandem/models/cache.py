@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from tandem import types
+from tandem.kernels.decode_attention import api as kernel
 
 PARTS = ('prefix_k', 'prefix_v', 'suffix_k', 'suffix_v')
 DTYPES = ('bfloat16', 'float32', 'int8')  # or None: the model's own
@@ -336,3 +337,34 @@ def read(
   out = mixed('prefix_v', prefix) + mixed('suffix_v', suffix)
   out = jnp.moveaxis(out / total[..., None], 3, 2)  # [B, G, C, K, R, H]
   return out.astype(q.dtype).reshape(n, c, heads, h)
+
+
+def reader(implementation: str, mesh: jax.sharding.Mesh | None = None):
+  """A function in the place of `read`, by a kernel of kernels.decode_attention.
+
+  A kernel reads a row's slots up to its length, and prompts of any owner where
+  they lie. It needs float32 or bfloat16 storage, of the queries' dtype.
+
+  Args:
+    implementation: among those of decode_attention.
+    mesh: the mesh that cuts rows and heads, where none is active.
+  """
+
+  def read_by_kernel(layer, q, prefix_lengths, slots, owner=None):
+    if layer.scales is not None:
+      raise NotImplementedError(
+        f'implementation={implementation!r} reads no int8 cache; store it as '
+        'bfloat16, or decode with cache.read.'
+      )
+    return kernel.decode_attention(
+      q,
+      *(getattr(layer, name) for name in PARTS),
+      prefix_lengths,
+      slots,
+      layout=layer.layout,
+      owner=owner,
+      implementation=implementation,
+      mesh=mesh,
+    )
+
+  return read_by_kernel

@@ -365,6 +365,8 @@ def decode_step(
   cache: cache_lib.Cache,
   ids: jax.Array,
   slots: jax.Array,
+  *,
+  read=cache_lib.read,
 ) -> tuple[jax.Array, cache_lib.Cache]:
   """Runs C tokens per row over the cache.
 
@@ -375,6 +377,7 @@ def decode_step(
     ids: [N, C] int32.
     slots: [N, C] int32 suffix slots; a token's position is its row's
       prefix length plus its slot.
+    read: cache.read, or what cache.reader makes.
 
   Returns:
     Hidden states [N, C, D] after the final norm, and the cache.
@@ -388,7 +391,7 @@ def decode_step(
 
     def attend(q, k, v, kv=kv):
       kv = cache_lib.write(kv, k, v, slots)
-      y = cache_lib.read(kv, q, cache.prefix_lengths, slots, cache.owner)
+      y = read(kv, q, cache.prefix_lengths, slots, cache.owner)
       return y, kv
 
     x, kv = _block(cfg, layer, dtype)(x, rotary, attend)

@@ -148,13 +148,25 @@ def test_what_lies_past_a_row_is_never_read(implementation):
   )
 
 
-@pytest.mark.parametrize('layout', api.LAYOUTS)
-def test_equals_the_cache_s_own_read(layout):
-  arguments = make(2, 4, 3, 4, 2, 8, 20, 12)
+@pytest.mark.parametrize(
+  'layout, implementation',
+  [
+    ('heads', 'reference'),
+    ('heads', 'pallas_gpu_interpret'),
+    ('slots', 'pallas_tpu_interpret'),
+  ],
+)
+def test_reads_a_cache_as_the_cache_does(layout, implementation):
+  arguments = make(2, 4, 3, 4, 2, 16, 20, 12)
   q, *keys, lengths, slots = in_layout(arguments, layout)
   layer = cache_lib.LayerCache(*keys, layout)
   want = cache_lib.read(layer, q, lengths, slots)
-  close(run(*arguments, implementation='reference'), want, 1e-5)
+  got = cache_lib.reader(implementation)(layer, q, lengths, slots)
+  close(got, want, 1e-5)
+  with pytest.raises(NotImplementedError, match='reads no int8 cache'):
+    cache_lib.reader(implementation)(
+      layer.replace(scales={}), q, lengths, slots
+    )
 
 
 def mesh_of(*shape):
