@@ -11,6 +11,7 @@ the config are set as in launch.train: --config.mesh.tensor=8.
 """
 
 import json
+import pathlib
 
 from absl import flags
 from ml_collections import config_flags
@@ -46,11 +47,14 @@ def main():
 
   # Before anything imports jax.
   targets.prepare(_TOPOLOGY.value)
-  import pathlib
-
   from tandem.ahead import report
 
-  texts = {} if _TEXT.value else None
+  def leave(name: str, text: str) -> None:
+    if _TEXT.value:
+      path = pathlib.Path(_TEXT.value) / f'{name.replace("/", "_")}.hlo'
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text(text)
+
   found = report.run(
     _CONFIG.value,
     _TOPOLOGY.value,
@@ -59,12 +63,8 @@ def main():
     rounds=_ROUNDS.value,
     only=tuple(_ONLY.value),
     compiles=_COMPILE.value,
-    texts=texts,
+    leave=leave,
   )
-  for name, text in (texts or {}).items():
-    path = pathlib.Path(_TEXT.value) / f'{name.replace("/", "_")}.hlo'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
   print(json.dumps(found), flush=True)
 
 

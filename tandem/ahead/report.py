@@ -4,6 +4,7 @@
 one device; operations are of products only (see `count`).
 """
 
+from collections.abc import Callable
 import dataclasses
 import re
 import time
@@ -232,7 +233,7 @@ def run(
   rounds: int = 0,
   only: tuple[str, ...] = (),
   compiles: bool = True,
-  texts: dict[str, str] | None = None,
+  leave: Callable[[str, str], None] = lambda name, text: None,
 ) -> dict[str, Any]:
   """Compiles and reports.
 
@@ -245,7 +246,7 @@ def run(
     only: names of programs; empty: all.
     compiles: False asks no compiler: `fits` is None, or False where what stays
       resident is too large already.
-    texts: is filled with {program: compiled text} where given.
+    leave: is given each program's name and compiled text, as they come.
 
   Raises:
     ValueError: the config or its mesh is refused, as training would.
@@ -281,10 +282,15 @@ def run(
     bar.set_description(program.name)
     one = compile_program(program)
     compiled_s += one.seconds
-    if texts is not None:
-      texts[program.name] = one.text
+    leave(program.name, one.text)
     parts[program.name] = part = reporter.program(one)
-    logging.info('%s compiled in %.0f s', program.name, one.seconds)
+    logging.info(
+      '%s: %.0f s, %.2f GB while it runs%s',
+      program.name,
+      one.seconds,
+      part['bytes_in_phase'] / 1e9,
+      ', refused' if one.refused else f', bound by {part["bound"]}',
+    )
     if worst is None or part['bytes_in_phase'] > worst[1]['bytes_in_phase']:
       worst = one, part
   refused = [name for name, part in parts.items() if 'refused' in part]
