@@ -50,10 +50,13 @@ class Sampler:
     return jax.vmap(draw, 1, 1)(at)
 
 
-def listen(sampler: Sampler, model: Model, x, noise) -> Said:
-  """What a model says at hidden states x [M, C, D]; noise [M, C, V]."""
+def _logits(sampler: Sampler, model: Model, x: jax.Array) -> jax.Array:
+  return decoder.logits_of(*model, x)[..., : sampler.vocab]
+
+
+def _heard(sampler: Sampler, x, logits, noise) -> Said:
+  """What [M, C, V] logits say at hidden states x [M, C, D]; noise as logits."""
   sampling = sampler.sampling
-  logits = decoder.logits_of(*model, x)[..., : sampler.vocab]
   scores = sampling_lib.filtered(logits, sampling)
   flat = lambda a: a.reshape((-1, a.shape[-1]))
   if noise is not None:
@@ -91,7 +94,7 @@ def read(
   """
   x, cache = decoder.decode_step(*model, cache, ids, at)
   noise = sampler.noise(at) if noise is None else noise
-  return listen(sampler, model, x, noise), cache
+  return _heard(sampler, x, _logits(sampler, model, x), noise), cache
 
 
 @struct.dataclass
@@ -144,9 +147,9 @@ def run_ahead(
   x, cache = decoder.decode_step(
     *model, cache, ids, jnp.stack([at[:, 0] - 1, at[:, 0]], 1)
   )
-  noise = sampler.noise(at[:, :1])
-  last = listen(sampler, model, x[:, :1], None)
-  first = listen(sampler, model, x[:, 1:], noise)
+  noise, logits = sampler.noise(at[:, :1]), _logits(sampler, model, x)
+  last = _heard(sampler, x[:, :1], logits[:, :1], None)
+  first = _heard(sampler, x[:, 1:], logits[:, 1:], noise)
   (guess, cache), out = jax.lax.scan(
     step, (first.choice[:, 0], cache), at[:, 1:].T
   )
