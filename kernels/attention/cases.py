@@ -20,15 +20,17 @@ def compile_cases() -> list[case.Case]:
   for name, shape in shapes.SHAPES.items():
     sizes.append((name, (shapes.ROWS, shapes.LENGTH, *shape), True))
   for name, size, full in sizes:
-    out.append(
-      case.Case(
-        f'attention/splash/{name}',
-        'tpu',
-        functools.partial(_program, 'splash', size),
-        full=full,
-        calls=3,
+    # cuDNN's is a call to a library, no kernel that the compiler makes.
+    for kernel, platform, calls in (('splash', 'tpu', 3), ('cudnn', 'gpu', 0)):
+      out.append(
+        case.Case(
+          f'attention/{kernel}/{name}',
+          platform,
+          functools.partial(_program, kernel, size),
+          full=full,
+          calls=calls,
+        )
       )
-    )
   return out
 
 
