@@ -28,6 +28,7 @@ import numpy as np
 from tandem import types
 from tandem.kernels.attention import api as attention_lib
 from tandem.models import cache as cache_lib
+from tandem.models import rotary as rotary_lib
 
 Params = dict[str, Any]
 Constrain = Callable[[jax.Array, str], jax.Array]
@@ -47,48 +48,6 @@ def _rms(x: jax.Array, scale: jax.Array, eps: float) -> jax.Array:
   wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + eps)
   scale = scale.reshape((1,) * (x.ndim - 1) + scale.shape)
   return wide.astype(x.dtype) * scale.astype(x.dtype)
-
-
-def rotary_frequencies(cfg: types.ModelConfig) -> np.ndarray:
-  """Inverse wavelengths [H/2] float32, rescaled as Llama 3 where configured.
-
-  Source: transformers' `llama3` rope type: low frequencies are divided by
-  `factor`, high ones kept, and those between mixed linearly in the number of
-  rotations over the original context.
-  """
-  half = cfg.head_dim // 2
-  exponent = np.arange(half, dtype=np.float32) / np.float32(half)
-  # The power in float64, rounded once, and float32 from there on: one unit in
-  # the last place is 5e-4 radians at position 8191, and torch has it so.
-  wavelength = (cfg.rope_theta ** exponent.astype(np.float64)).astype(
-    np.float32
-  )
-  freq = np.float32(1) / wavelength
-  scaling = cfg.rope_scaling
-  if scaling is None:
-    return freq
-  turns = scaling.original_max_position / (np.float32(2 * np.pi) / freq)
-  low, high = scaling.low_freq_factor, scaling.high_freq_factor
-  keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
-  return ((1 - keep) * freq / scaling.factor + keep * freq).astype(np.float32)
-
-
-def _rotary(
-  cfg: types.ModelConfig, positions: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  """Cosine and sine, each [N, S, 1, H/2] float32, of positions [N, S]."""
-  # Float32 throughout: bfloat16 cannot tell position 257 from 256.
-  angle = positions[:, :, None].astype(jnp.float32)
-  angle = angle * rotary_frequencies(cfg)[None, None]
-  return jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
-
-
-def _rotate(x: jax.Array, rotary: tuple[jax.Array, jax.Array]) -> jax.Array:
-  """Rotates pairs (i, i + H/2) of x [N, S, heads, H]."""
-  cos, sin = rotary
-  a, b = jnp.split(x.astype(jnp.float32), 2, -1)
-  turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
-  return turned.astype(x.dtype)
 
 
 def _project(spec: str, x: jax.Array, w: jax.Array, out=()) -> jax.Array:
@@ -153,7 +112,7 @@ class Block(nnx.Module):
       if cfg.qk_norm:
         q = _rms(q, self.q_norm[...], cfg.norm_eps)
         k = _rms(k, self.k_norm[...], cfg.norm_eps)
-      q, k = _rotate(q, rotary), _rotate(k, rotary)
+      q, k = rotary_lib.rotate(q, rotary), rotary_lib.rotate(k, rotary)
       y, aux = attend(q, k, v)
       x = x + _project('nsqh,qhd->nsd', y, self.o[...], flipped and (d,))
     with jax.named_scope('mlp'):
@@ -246,7 +205,7 @@ def hidden(
   if remat not in REMAT:
     raise ValueError(f'remat={remat!r} is unknown; one of {REMAT}.')
   dtype = dtype or params['embed'].dtype
-  rotary = _rotary(cfg, _positions(ids))
+  rotary = rotary_lib.table(cfg, _positions(ids))
   attend = lambda q, k, v: (attention(q, k, v), None)
 
   def body(x, layer):
@@ -356,7 +315,7 @@ def prefill(
   """
   dtype = params['embed'].dtype
   x, kept = params['embed'][ids], []
-  rotary = _rotary(cfg, _positions(ids))
+  rotary = rotary_lib.table(cfg, _positions(ids))
   attend = lambda q, k, v: (xla_attention(q, k, v), (k, v))
   for layer in params['layers']:
     x, kv = _block(cfg, layer, dtype)(x, rotary, attend)
@@ -388,7 +347,7 @@ def decode_step(
     Hidden states [N, C, D] after the final norm, and the cache.
   """
   dtype = params['embed'].dtype
-  rotary = _rotary(cfg, cache.starts()[:, None] + slots)
+  rotary = rotary_lib.table(cfg, cache.starts()[:, None] + slots)
   # Else XLA fuses the sines into every layer, and takes them per head.
   rotary = jax.lax.optimization_barrier(rotary)
   x, layers = params['embed'][ids], []

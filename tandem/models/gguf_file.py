@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tandem import types
-from tandem.models import decoder
+from tandem.models import rotary
 from tandem.models import names
 
 ARCHITECTURES = ('llama', 'qwen2', 'qwen3')
@@ -51,7 +51,7 @@ def _reader(path: str, stamp: tuple[int, int]):
 def frequency_factors(cfg: types.ModelConfig) -> np.ndarray:
   """[H/2] float32: what llama.cpp divides the plain frequencies by."""
   plain = dataclasses.replace(cfg, rope_scaling=None)
-  return decoder.rotary_frequencies(plain) / decoder.rotary_frequencies(cfg)
+  return rotary.frequencies(plain) / rotary.frequencies(cfg)
 
 
 class GGUFFile:

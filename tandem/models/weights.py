@@ -26,6 +26,7 @@ from tandem.models import decoder
 from tandem.models import gguf_file
 from tandem.models import names
 from tandem.models import presets
+from tandem.models import rotary
 from tandem.models import sources
 
 _INV_FREQ = re.compile(
@@ -88,7 +89,7 @@ def _harmless(
     stored = source.read(name).astype(np.float32)
     if not any(
       stored.shape == (cfg.head_dim // 2,)
-      and np.allclose(stored, decoder.rotary_frequencies(c), rtol=1e-2)
+      and np.allclose(stored, rotary.frequencies(c), rtol=1e-2)
       for c in (cfg, plain)
     ):
       return 'its frequencies are not those of the config'

@@ -19,6 +19,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from tandem.kernels.handoff_sample import noise as noise_lib
+
 # Streams under a row's key: a coin must not be made of a token's noise.
 _TOKEN_STREAM = 0
 _COIN_STREAM = 1
@@ -123,12 +125,11 @@ def token_noise(
   Raises:
     ValueError: keys of a generator whose draws depend on the batch.
   """
-  keys = _fold(row_keys, _TOKEN_STREAM, position)
-  bits = jax.vmap(lambda key: jax.random.bits(key, (vocab,), jnp.uint32))(keys)
-  uniform = (bits.astype(jnp.float32) + 0.5) * 2.0**-32
-  # The top bits round up to 1, which would give minus infinity.
-  uniform = jnp.minimum(uniform, 1 - 2.0**-24)
-  return -jnp.log(-jnp.log1p(-uniform))
+  keys = jax.random.key_data(_fold(row_keys, _TOKEN_STREAM, position))
+  entry = jnp.arange(vocab, dtype=jnp.uint32)[None]
+  # The bits of jax.random.bits(key, (V,)), in one expression: XLA makes jax's
+  # own on a CPU in loops over whole arrays.
+  return noise_lib.gumbel(noise_lib.bits(keys[:, :1], keys[:, 1:], entry))
 
 
 def coins(row_keys: jax.Array, position: jax.Array, p: float) -> jax.Array:

@@ -11,6 +11,7 @@ import pytest
 from tandem import types
 from tandem.models import cache as cache_lib
 from tandem.models import decoder
+from tandem.models import rotary
 from tandem.models import scoring
 from tests import fakes
 
@@ -224,13 +225,13 @@ def test_rotary_frequencies_by_hand():
   # by 8: not above 1); over 1570.8 it turns 2.5 times, half of the way from 1
   # to 4, so the mean of kept and divided.
   base = dataclasses.replace(fakes.TINY, head_dim=4, rope_theta=1e4)
-  np.testing.assert_allclose(decoder.rotary_frequencies(base), [1, 0.01])
+  np.testing.assert_allclose(rotary.frequencies(base), [1, 0.01])
   for context, second in ((628.3, 0.01 / 8), (1570.796, 0.01 * 9 / 16)):
     scaled = dataclasses.replace(
       base, rope_scaling=types.RopeScaling(8.0, 1.0, 4.0, context)
     )
     np.testing.assert_allclose(
-      decoder.rotary_frequencies(scaled), [1, second], rtol=1e-4
+      rotary.frequencies(scaled), [1, second], rtol=1e-4
     )
 
 

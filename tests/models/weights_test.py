@@ -15,6 +15,7 @@ from safetensors import numpy as safetensors_numpy
 from tandem import types
 from tandem.models import decoder
 from tandem.models import presets
+from tandem.models import rotary
 from tandem.models import sources
 from tandem.models import weights
 
@@ -163,7 +164,7 @@ def test_one_error_names_missing_extra_and_misshaped(tmp_path):
 def test_harmless_extras_are_checked(tmp_path):
   cfg = LLAMA
   params = _saved(tmp_path, cfg)
-  freq = decoder.rotary_frequencies(cfg)
+  freq = rotary.frequencies(cfg)
   per_layer = 'model.layers.0.self_attn.rotary_emb.inv_freq'
 
   def copies(tensors):

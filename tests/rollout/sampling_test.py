@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tandem.kernels.handoff_sample import noise as noise_lib
 from tandem.rollout import sampling
 
 Sampling = sampling.Sampling
@@ -99,9 +100,9 @@ def test_noise_is_gumbel_and_finite_at_both_ends(monkeypatch):
   for bits, value in ((0, 22.873857), (2**32 - 1, -2.811541)):
     # -log(-log1p(-2^-33)) = 33 log 2; -log(24 log 2).
     monkeypatch.setattr(
-      jax.random,
+      noise_lib,
       'bits',
-      lambda key, shape, dtype, bits=bits: jnp.full(shape, bits, dtype),
+      lambda a, b, entry, bits=bits: jnp.full_like(entry, bits),
     )
     edge = sampling.token_noise(row_keys(1), positions(1), 2)
     np.testing.assert_allclose(edge, np.full((1, 2), value), rtol=1e-6)
