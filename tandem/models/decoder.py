@@ -23,7 +23,6 @@ from typing import Any
 from flax import nnx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tandem import types
 from tandem.kernels.attention import api as attention_lib

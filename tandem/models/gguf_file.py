@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tandem import types
-from tandem.models import rotary
 from tandem.models import names
+from tandem.models import rotary
 
 ARCHITECTURES = ('llama', 'qwen2', 'qwen3')
 # The constants of Llama 3.1 and 3.2. A GGUF holds only the frequencies that
