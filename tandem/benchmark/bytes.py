@@ -28,6 +28,7 @@ from tandem.ahead import targets
 from tandem.ahead import traffic
 from tandem.benchmark import models
 from tandem.models import presets
+from tandem.rollout import draft_length
 from tandem.rollout import lockstep
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import speculative
@@ -67,7 +68,7 @@ class Program:
     function: the jitted decoder.
     pair: whether a junior writes too.
     options: more keyword arguments of it.
-    draft: k; a round emits 1 to k tokens.
+    draft: k, the tokens that a round drafts.
     drafter: `junior`, `lookup`, or None where there is no draft.
   """
 
@@ -108,7 +109,10 @@ def programs(drafts=DRAFTS) -> dict[str, Program]:
     'lockstep': Program((1, 1), lockstep.lockstep, True, {}),
   }
   for k in drafts:
-    passes = {'junior': (1,) * k + (k,), 'lookup': (k, k)}
+    # The verifier reads one token more, for the token that it may add; the
+    # drafter, which has not read that one, reads two at first.
+    ahead = (2, *(1,) * (k - 1), k + 1)
+    passes = {'junior': ahead, 'lookup': (k, k)}
     for drafter in passes:
       out[f'speculative_k{k}_{drafter}'] = Program(
         passes[drafter],
@@ -121,9 +125,10 @@ def programs(drafts=DRAFTS) -> dict[str, Program]:
   return out
 
 
-def tokens_per_round(k: int, acceptance: float) -> float:
-  """1 + a + ... + a^(k-1): a round goes on while drafts are accepted."""
-  return sum(acceptance**i for i in range(k))
+def tokens_per_round(program: Program, acceptance: float) -> float:
+  """Mean tokens of each row in a round."""
+  bonus = turns_lib.Turns().p if program.drafter == 'junior' else 0.0
+  return draft_length.expected_tokens(acceptance, program.draft, bonus)
 
 
 def one_pass(size: Size, tokens: int, slots: float) -> dict[str, float]:
@@ -192,9 +197,9 @@ def _measured(program: Program, size: Size, mesh, layout, compiled: bool):
   }
 
 
-def needed(base: float, cost: float, k: int) -> float | None:
+def needed(base: float, cost: float, program: Program) -> float | None:
   """The acceptance at which a round is worth TARGET of solo; None: no such."""
-  rate = lambda a: base * tokens_per_round(k, a) / cost
+  rate = lambda a: base * tokens_per_round(program, a) / cost
   if rate(1.0) < TARGET:
     return None
   low, high = 0.0, 1.0
@@ -255,7 +260,7 @@ def run(
     base = base or costs
     rates = {None: (None,), 'junior': ACCEPTANCES, 'lookup': LOOKUPS}
     for acceptance in rates[program.drafter]:
-      emitted = tokens_per_round(program.draft, acceptance or 0.0)
+      emitted = tokens_per_round(program, acceptance or 0.0)
       of_solo = {k: base[k] * emitted / costs[k] for k in costs}
       text = '' if acceptance is None else f'/a{acceptance:g}'
       yield {
@@ -277,6 +282,6 @@ def run(
       yield {
         'name': f'bytes/{name}/needed',
         'unit': f'acceptance for {TARGET} of solo',
-        'value': needed(base['formula'], costs['formula'], program.draft),
-        'by': {k: needed(base[k], costs[k], program.draft) for k in costs},
+        'value': needed(base['formula'], costs['formula'], program),
+        'by': {k: needed(base[k], costs[k], program) for k in costs},
       }
