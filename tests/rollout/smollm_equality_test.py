@@ -159,5 +159,5 @@ def test_in_bfloat16_the_record_is_the_teacher_forced_value(case):
       f'score itself is off by {rounding.mean():.4f}, {rounding.max():.4f}'
     )
     # Two roundings apart, and no further; and neither leans to a side.
-    assert gap.mean() < 2 * rounding.mean() and gap.max() < 0.5
+    assert gap.mean() < 2 * rounding.mean() and gap.max() < 3 * rounding.max()
     assert abs((record - scored).mean()) < 4 * gap.std() / len(gap) ** 0.5
