@@ -254,6 +254,10 @@ def base() -> ConfigDict:
   rollout.drafter = 'junior'
   # Rows decoded at once, while the others wait for one to end; 0: all.
   rollout.slots = 0
+  # Cache slots of the first decode loop; later ones double, so that short
+  # responses do not pay for long ones; each is compiled. 0: one loop over all.
+  rollout.window = 0
+  rollout.cache_dtype = ''  # float32, bfloat16, int8; '' for rollout.dtype
 
   config.reward = ConfigDict()
   config.reward.mode = 'strict'  # trl_release, roll, tolerant

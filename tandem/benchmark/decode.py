@@ -32,7 +32,7 @@ from tandem.rollout import lockstep
 from tandem.rollout import resolve
 from tandem.rollout import speculative
 
-DRAFTS = (4, 8, 16)
+DRAFTS = (4, 6, 8, 16)
 
 
 def run(

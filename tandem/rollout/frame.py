@@ -66,6 +66,30 @@ def start_cache(
   return cache_lib.allocate(cfg, prefix, prompts.lengths - 1, **options)
 
 
+def windows(first: int | None, max_tokens: int) -> tuple[int, ...]:
+  """Cache sizes of a chain of loops, each twice the last, up to max_tokens.
+
+  A loop reads every slot that its cache has, so a short response should not
+  meet a cache made for the longest. Each loop is compiled.
+
+  Args:
+    first: slots of the first; None for one loop with all.
+    max_tokens: T.
+
+  Raises:
+    ValueError: first is below 1.
+  """
+  if first is not None and first < 1:
+    raise ValueError(
+      f'window={first} must be at least 1 slot; None is one loop over all.'
+    )
+  sizes, size = [], first or max_tokens
+  while size < max_tokens:
+    sizes.append(size)
+    size *= 2
+  return (*sizes, max_tokens)
+
+
 def buffers(rows: int, max_tokens: int, pair: bool) -> dict[str, jax.Array]:
   """Zeroed [N, T] arrays of a Rollout, by field; both models' or one's."""
   kinds = {'tokens': jnp.int32} | ({'author': jnp.bool_} if pair else {})

@@ -43,6 +43,8 @@ class _Carry:
     'eos_ids',
     'turns',
     'sampling',
+    'window',
+    'cache_dtype',
     'layout',
   ),
 )
@@ -60,6 +62,8 @@ def lockstep(
   eos_ids: tuple[int, ...],
   turns: turns_lib.Turns,
   sampling: sampling_lib.Sampling,
+  window: int | None = None,
+  cache_dtype: str | None = None,
   layout: str | None = None,
 ) -> types.Rollout:
   """Writes one response per row.
@@ -81,6 +85,8 @@ def lockstep(
     eos_ids: any of these ends a row.
     turns: the schedule.
     sampling: temperature and filters, the same for both models.
+    window: cache slots of the first loop, see frame.windows.
+    cache_dtype: of stored keys and values, see cache.allocate.
     layout: of the cache; None for the backend's own.
 
   Returns:
@@ -149,11 +155,13 @@ def lockstep(
       lengths=c.lengths + ~c.done,
     )
 
+  sizes = frame.windows(window, max_tokens)
   start = functools.partial(
     frame.start_cache,
     prompts=prompts,
     group=group,
-    slots=max_tokens,
+    slots=sizes[0],
+    dtype=cache_dtype,
     layout=layout,
   )
   carry = _Carry(
@@ -166,7 +174,12 @@ def lockstep(
     out=frame.buffers(n, max_tokens, pair),
     lengths=jnp.zeros((n,), jnp.int32),
   )
-  carry = jax.lax.while_loop(
-    lambda c: (c.t < max_tokens) & ~c.done.all(), body, carry
-  )
+  for size in sizes:
+    grow = lambda cache: cache and cache_lib.grow(cache, size)  # noqa: B023
+    carry = carry.replace(senior=grow(carry.senior), junior=grow(carry.junior))
+    carry = jax.lax.while_loop(
+      lambda c: (c.t < size) & ~c.done.all(),  # noqa: B023
+      body,
+      carry,
+    )
   return frame.rollout(carry.out, carry.lengths, carry.done)

@@ -117,6 +117,8 @@ def _bonus(drafter: str, k: int, pair: bool, turns) -> str | None:
     'drafter',
     'solo',
     'slots',
+    'window',
+    'cache_dtype',
     'layout',
   ),
 )
@@ -138,6 +140,8 @@ def counted(
   drafter: str = 'junior',
   solo: bool = False,
   slots: int | None = None,
+  window: int | None = None,
+  cache_dtype: str | None = None,
   layout: str | None = None,
 ) -> tuple[types.Rollout, resolve_lib.Counts]:
   """Writes one response per row: lockstep's, in fewer passes.
@@ -164,6 +168,8 @@ def counted(
     slots: M, rows decoded at once; the others wait for a slot. None: all. With
       fewer slots than rows a slot's prompt is looked up among all prompts, at
       the price said in `cache.read`.
+    window: cache slots of the first loop, see frame.windows.
+    cache_dtype: of stored keys and values, see cache.allocate.
     layout: of the cache; None for the backend's own.
 
   Returns:
@@ -345,6 +351,7 @@ def counted(
       text=text,
     )
 
+  sizes = frame.windows(window, max_tokens)
   row = jnp.arange(m)
   owner = row // group if m < n else None
   token, turn = begin(row)
@@ -352,7 +359,8 @@ def counted(
     frame.start_cache,
     prompts=prompts,
     group=group,
-    slots=max_tokens,
+    slots=sizes[0],
+    dtype=cache_dtype,
     layout=layout,
     owner=owner,
   )
@@ -373,7 +381,17 @@ def counted(
     counts=resolve_lib.Counts(zeros, zeros, zeros, zeros),
     passes=jnp.asarray(0),
   )
-  carry = jax.lax.while_loop(lambda c: c.live.any(), body, carry)
+  for size in sizes:
+    # A round writes so many slots from each row's position on.
+    room = size - k - bool(bonus) if size < max_tokens else max_tokens
+    carry = carry.replace(
+      caches={a: cache_lib.grow(x, size) for a, x in carry.caches.items()}
+    )
+    carry = jax.lax.while_loop(
+      lambda c: c.live.any() & (jnp.where(c.live, c.t, 0).max() <= room),  # noqa: B023
+      body,
+      carry,
+    )
   return frame.rollout(carry.out, carry.lengths, carry.eos), carry.counts
 
 

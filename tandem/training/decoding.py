@@ -22,7 +22,7 @@ CHOICES = (1, 4, 8)
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-  """How rows are decoded; nothing here changes a token.
+  """How rows are decoded.
 
   Attributes:
     decoder: one of DECODERS.
@@ -30,6 +30,9 @@ class Decoding:
       acceptance and the times measured so far in this process.
     drafter: who drafts: one of speculative.DRAFTERS.
     slots: rows decoded at once, the others wait for a slot; 0: all.
+    window: cache slots of the first loop; 0: one loop over all.
+    cache_dtype: of stored keys and values; '' for the models'. Of these
+      settings the one that may change tokens.
     controllers: what has been measured, by program shape.
   """
 
@@ -37,6 +40,8 @@ class Decoding:
   draft_tokens: int = 8
   drafter: str = 'junior'
   slots: int = 0
+  window: int = 0
+  cache_dtype: str = ''
   controllers: dict[Any, draft_length.Controller] = dataclasses.field(
     default_factory=dict
   )
@@ -118,6 +123,8 @@ class Decoding:
         senior_cfg=senior.cfg,
         junior_cfg=junior.cfg if junior else None,
         turns=turns,
+        window=self.window or None,
+        cache_dtype=self.cache_dtype or None,
         **options,
       )
     )

@@ -2,6 +2,7 @@
 
 from absl import logging
 
+from tandem.models import cache
 from tandem.models import decoder
 from tandem.rollout import speculative
 from tandem.training import decoding
@@ -18,6 +19,7 @@ _LEAST = {
   'rollout.prompt_bucket': 0,
   'rollout.draft_tokens': 0,
   'rollout.slots': 0,
+  'rollout.window': 0,
   'learner.epochs': 1,
   'learner.mini_prompts': 0,
   'learner.micro_rows': 0,
@@ -45,6 +47,7 @@ _NAMED = {
   'rollout.dtype': DTYPES,
   'rollout.decoder': decoding.DECODERS,
   'rollout.drafter': speculative.DRAFTERS,
+  'rollout.cache_dtype': ('', *cache.DTYPES),
   'optimizer.mu_dtype': DTYPES,
 }
 

@@ -143,6 +143,8 @@ def setup(
       draft_tokens=config.rollout.draft_tokens,
       drafter=config.rollout.drafter,
       slots=config.rollout.slots,
+      window=config.rollout.window,
+      cache_dtype=config.rollout.cache_dtype,
     ),
   )
   initial = models.initial_params(config, config.model.source, cfg, mesh)

@@ -284,3 +284,27 @@ def test_stale_weights_leave_no_trace():
   second = run(senior=(fakes.TINY, 7))
   jax.clear_caches()
   assert_same(second, run(senior=(fakes.TINY, 7)), atol=0)
+
+
+@pytest.mark.parametrize('window', [1, 5, 12, 40])
+def test_windows_change_nothing(window):
+  want, got = run(**SMALL), run(**SMALL, window=window)
+  assert_same(got, want)
+  assert np.asarray(want.lengths).max() > 5
+
+
+def test_windows_double_up_to_the_limit():
+  windows = lockstep_lib.frame.windows
+  assert windows(None, 12) == (12,) and windows(12, 12) == (12,)
+  assert windows(3, 12) == (3, 6, 12) and windows(5, 12) == (5, 10, 12)
+  with pytest.raises(ValueError, match='window=0 must be at least 1'):
+    windows(0, 12)
+
+
+def test_an_int8_cache_is_near():
+  want, got = run(**SMALL), run(**SMALL, cache_dtype='int8')
+  same = (got.tokens == want.tokens).all(1)
+  assert same.mean() > 0.5
+  np.testing.assert_allclose(
+    got.logp_senior[same], want.logp_senior[same], atol=5e-2
+  )

@@ -114,12 +114,13 @@ def test_equals_lockstep(turns, drafter, k, changes):
     (7, 4, 'lookup', {}),
     (3, 4, 'holder', {'senior': FULL}),
     (4, 3, 'junior', {'junior': None}),
+    (9, 2, 'junior', {'window': 4}),
   ],
-  ids=['lockstep', 'lookup', 'holder', 'solo'],
+  ids=['lockstep', 'lookup', 'holder', 'solo', 'window'],
 )
 def test_slots_change_nothing(slots, k, drafter, changes):
   turns, case = Turns(cap=3), CASE | changes
-  solo = case['junior'] is None
+  solo, window = case['junior'] is None, case.pop('window', None)
   want = lockstep_test.run(turns, **case)
   got, counts = counted(
     turns,
@@ -127,6 +128,7 @@ def test_slots_change_nothing(slots, k, drafter, changes):
     drafter=drafter,
     draft_tokens=k,
     solo=solo,
+    window=window,
     **case | {'junior': OTHER},
   )
   assert_equal(got, want, turns, case)
