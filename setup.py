@@ -36,6 +36,9 @@ EXTRAS = {
   'parity': ['torch==2.13.0', 'accelerate>=1'],
   'tpu': ['jax[tpu]>=0.10.2,<0.11'],
   'cuda13': ['jax[cuda13]>=0.10.2,<0.11'],
+  # Compilers alone, for compile_ahead on a machine without the device.
+  'ahead-tpu': ['libtpu==0.0.42.*'],
+  'ahead-gpu': ['jax[cuda13]>=0.10.2,<0.11'],
   'lint': ['ruff>=0.14'],
 }
 EXTRAS['test'] = sorted(

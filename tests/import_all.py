@@ -16,6 +16,7 @@ EXTRAS = (
   'datasets',
   'gguf',
   'ipykernel',
+  'libtpu',
   'matplotlib',
   'nbclient',
   'nbformat',

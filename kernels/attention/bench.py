@@ -19,18 +19,37 @@ import jax.numpy as jnp
 from tandem.kernels.attention import api
 from tandem.kernels.attention import shapes
 
+# Absl's own only in a run of this file: the benches share names of flags.
+OWN = flags.FlagValues()
 SHAPE = flags.DEFINE_enum(
-  'shape', 'smollm2_135m', list(shapes.SHAPES), 'The attention, by model.'
+  'shape',
+  'smollm2_135m',
+  list(shapes.SHAPES),
+  'The attention, by model.',
+  flag_values=OWN,
 )
-ROWS = flags.DEFINE_integer('rows', 1, 'N.', lower_bound=1)
-LENGTH = flags.DEFINE_integer('length', 512, 'S.', lower_bound=1)
-DTYPE = flags.DEFINE_enum('dtype', 'float32', ['float32', 'bfloat16'], 'Of q.')
+ROWS = flags.DEFINE_integer('rows', 1, 'N.', lower_bound=1, flag_values=OWN)
+LENGTH = flags.DEFINE_integer(
+  'length', 512, 'S.', lower_bound=1, flag_values=OWN
+)
+DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', ['float32', 'bfloat16'], 'Of q.', flag_values=OWN
+)
 IMPLEMENTATIONS = flags.DEFINE_list(
-  'implementations', ['reference', 'xla'], 'Among api.IMPLEMENTATIONS.'
+  'implementations',
+  ['reference', 'xla'],
+  'Among api.IMPLEMENTATIONS.',
+  flag_values=OWN,
 )
-REPEATS = flags.DEFINE_integer('repeats', 3, 'Timed runs.', lower_bound=1)
-PEAK = flags.DEFINE_float('peak_tflops', None, 'Of the device, in this dtype.')
-GBYTES = flags.DEFINE_float('gbytes', None, 'Memory GB/s of the device.')
+REPEATS = flags.DEFINE_integer(
+  'repeats', 3, 'Timed runs.', lower_bound=1, flag_values=OWN
+)
+PEAK = flags.DEFINE_float(
+  'peak_tflops', None, 'Of the device, in this dtype.', flag_values=OWN
+)
+GBYTES = flags.DEFINE_float(
+  'gbytes', None, 'Memory GB/s of the device.', flag_values=OWN
+)
 
 
 def work(shape, *, rows, length, itemsize, gradient):
@@ -98,4 +117,6 @@ def main(argv):
 
 
 if __name__ == '__main__':
+  flags.FLAGS.append_flag_values(OWN)
+  OWN.mark_as_parsed()
   app.run(main)

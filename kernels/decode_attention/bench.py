@@ -20,24 +20,55 @@ import jax.numpy as jnp
 from tandem.kernels.decode_attention import api
 from tandem.kernels.decode_attention import shapes
 
+# Absl's own only in a run of this file: the benches share names of flags.
+OWN = flags.FlagValues()
 SHAPE = flags.DEFINE_enum(
-  'shape', 'smollm2_135m', list(shapes.SHAPES), 'The attention, by model.'
+  'shape',
+  'smollm2_135m',
+  list(shapes.SHAPES),
+  'The attention, by model.',
+  flag_values=OWN,
 )
-PROMPTS = flags.DEFINE_integer('prompts', 1, 'B.', lower_bound=1)
-GROUP = flags.DEFINE_integer('group', shapes.GROUP, 'G.', lower_bound=1)
-PROMPT = flags.DEFINE_integer('prompt', shapes.PROMPT, 'P.', lower_bound=1)
-SLOTS = flags.DEFINE_integer('slots', shapes.SLOTS, 'S.', lower_bound=1)
-FILLED = flags.DEFINE_float('filled', 0.5, 'Share of the slots in use.')
+PROMPTS = flags.DEFINE_integer(
+  'prompts', 1, 'B.', lower_bound=1, flag_values=OWN
+)
+GROUP = flags.DEFINE_integer(
+  'group', shapes.GROUP, 'G.', lower_bound=1, flag_values=OWN
+)
+PROMPT = flags.DEFINE_integer(
+  'prompt', shapes.PROMPT, 'P.', lower_bound=1, flag_values=OWN
+)
+SLOTS = flags.DEFINE_integer(
+  'slots', shapes.SLOTS, 'S.', lower_bound=1, flag_values=OWN
+)
+FILLED = flags.DEFINE_float(
+  'filled', 0.5, 'Share of the slots in use.', flag_values=OWN
+)
 DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', ['float32', 'bfloat16'], 'Of queries and cache.'
+  'dtype',
+  'float32',
+  ['float32', 'bfloat16'],
+  'Of queries and cache.',
+  flag_values=OWN,
 )
-LAYOUT = flags.DEFINE_enum('layout', 'heads', api.LAYOUTS, 'Of the cache.')
+LAYOUT = flags.DEFINE_enum(
+  'layout', 'heads', api.LAYOUTS, 'Of the cache.', flag_values=OWN
+)
 IMPLEMENTATIONS = flags.DEFINE_list(
-  'implementations', ['reference', 'xla'], 'Among api.IMPLEMENTATIONS.'
+  'implementations',
+  ['reference', 'xla'],
+  'Among api.IMPLEMENTATIONS.',
+  flag_values=OWN,
 )
-REPEATS = flags.DEFINE_integer('repeats', 3, 'Timed runs.', lower_bound=1)
-PEAK = flags.DEFINE_float('peak_tflops', None, 'Of the device, in this dtype.')
-GBYTES = flags.DEFINE_float('gbytes', None, 'Memory GB/s of the device.')
+REPEATS = flags.DEFINE_integer(
+  'repeats', 3, 'Timed runs.', lower_bound=1, flag_values=OWN
+)
+PEAK = flags.DEFINE_float(
+  'peak_tflops', None, 'Of the device, in this dtype.', flag_values=OWN
+)
+GBYTES = flags.DEFINE_float(
+  'gbytes', None, 'Memory GB/s of the device.', flag_values=OWN
+)
 
 
 def work(shape, *, prompts, group, queries, prompt, slots, itemsize):
@@ -113,4 +144,6 @@ def main(argv):
 
 
 if __name__ == '__main__':
+  flags.FLAGS.append_flag_values(OWN)
+  OWN.mark_as_parsed()
   app.run(main)

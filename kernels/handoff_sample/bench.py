@@ -19,16 +19,31 @@ import jax.numpy as jnp
 from tandem.kernels.handoff_sample import api
 from tandem.kernels.handoff_sample import shapes
 
+# Absl's own only in a run of this file: the benches share names of flags.
+OWN = flags.FlagValues()
 VOCABULARY = flags.DEFINE_enum(
-  'vocabulary', 'smollm2', list(shapes.VOCABULARIES), 'V, by family.'
+  'vocabulary',
+  'smollm2',
+  list(shapes.VOCABULARIES),
+  'V, by family.',
+  flag_values=OWN,
 )
-ROWS = flags.DEFINE_integer('rows', 8, 'N.', lower_bound=1)
+ROWS = flags.DEFINE_integer('rows', 8, 'N.', lower_bound=1, flag_values=OWN)
 IMPLEMENTATIONS = flags.DEFINE_list(
-  'implementations', ['reference', 'xla'], 'Among api.IMPLEMENTATIONS.'
+  'implementations',
+  ['reference', 'xla'],
+  'Among api.IMPLEMENTATIONS.',
+  flag_values=OWN,
 )
-REPEATS = flags.DEFINE_integer('repeats', 3, 'Timed runs.', lower_bound=1)
-PEAK = flags.DEFINE_float('peak_tops', None, 'Vector operations/s, in 10^12.')
-GBYTES = flags.DEFINE_float('gbytes', None, 'Memory GB/s of the device.')
+REPEATS = flags.DEFINE_integer(
+  'repeats', 3, 'Timed runs.', lower_bound=1, flag_values=OWN
+)
+PEAK = flags.DEFINE_float(
+  'peak_tops', None, 'Vector operations/s, in 10^12.', flag_values=OWN
+)
+GBYTES = flags.DEFINE_float(
+  'gbytes', None, 'Memory GB/s of the device.', flag_values=OWN
+)
 
 # Threefry: 20 rounds of add, two shifts, or, xor; five key additions of two;
 # the counter's. Then what noise, scores and sums take of each entry.
@@ -81,4 +96,6 @@ def main(argv):
 
 
 if __name__ == '__main__':
+  flags.FLAGS.append_flag_values(OWN)
+  OWN.mark_as_parsed()
   app.run(main)

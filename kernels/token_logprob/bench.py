@@ -18,19 +18,40 @@ import jax.numpy as jnp
 from tandem.kernels.token_logprob import api
 from tandem.kernels.token_logprob import shapes
 
+# Absl's own only in a run of this file: the benches share names of flags.
+OWN = flags.FlagValues()
 SHAPE = flags.DEFINE_enum(
-  'shape', 'smollm2_135m', list(shapes.SHAPES), 'The head, by model.'
+  'shape',
+  'smollm2_135m',
+  list(shapes.SHAPES),
+  'The head, by model.',
+  flag_values=OWN,
 )
-ROWS = flags.DEFINE_integer('rows', 1024, 'Tokens, M.', lower_bound=1)
+ROWS = flags.DEFINE_integer(
+  'rows', 1024, 'Tokens, M.', lower_bound=1, flag_values=OWN
+)
 DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', ['float32', 'bfloat16'], 'Of hidden states and head.'
+  'dtype',
+  'float32',
+  ['float32', 'bfloat16'],
+  'Of hidden states and head.',
+  flag_values=OWN,
 )
 IMPLEMENTATIONS = flags.DEFINE_list(
-  'implementations', ['reference', 'xla'], 'Among api.IMPLEMENTATIONS.'
+  'implementations',
+  ['reference', 'xla'],
+  'Among api.IMPLEMENTATIONS.',
+  flag_values=OWN,
 )
-REPEATS = flags.DEFINE_integer('repeats', 3, 'Timed runs.', lower_bound=1)
-PEAK = flags.DEFINE_float('peak_tflops', None, 'Of the device, in this dtype.')
-GBYTES = flags.DEFINE_float('gbytes', None, 'Memory GB/s of the device.')
+REPEATS = flags.DEFINE_integer(
+  'repeats', 3, 'Timed runs.', lower_bound=1, flag_values=OWN
+)
+PEAK = flags.DEFINE_float(
+  'peak_tflops', None, 'Of the device, in this dtype.', flag_values=OWN
+)
+GBYTES = flags.DEFINE_float(
+  'gbytes', None, 'Memory GB/s of the device.', flag_values=OWN
+)
 
 
 def main(argv):
@@ -89,4 +110,6 @@ def main(argv):
 
 
 if __name__ == '__main__':
+  flags.FLAGS.append_flag_values(OWN)
+  OWN.mark_as_parsed()
   app.run(main)
