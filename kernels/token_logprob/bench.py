@@ -112,4 +112,6 @@ def main(argv):
 if __name__ == '__main__':
   flags.FLAGS.append_flag_values(OWN)
   OWN.mark_as_parsed()
+  for name in OWN:
+    flags.declare_key_flag(name)
   app.run(main)
