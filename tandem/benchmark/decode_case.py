@@ -70,10 +70,12 @@ def row_keys(rows: int) -> jax.Array:
   return jax.vmap(fold)(jnp.arange(rows))
 
 
-def ready(params: decoder.Params, cfg: types.ModelConfig) -> decoder.Params:
+def ready(
+  params: decoder.Params, cfg: types.ModelConfig, dtype=None
+) -> decoder.Params:
   """decode_params as training makes them for one device."""
   flip = jax.default_backend() == 'cpu'
-  return decoder.decode_params(params, cfg, flip=flip)
+  return decoder.decode_params(params, cfg, dtype, flip=flip)
 
 
 def make(quick: bool) -> Case:

@@ -50,7 +50,7 @@ def lines(
     differ[name] = float(np.abs(there[name].logits(ids) - logits).max())
   ours = {_OURS[name]: _DTYPES[_OURS[name]] for name in there}
   seniors = {
-    name: decoder.decode_params(case.params, case.cfg, dtype)
+    name: decode_case.ready(case.params, case.cfg, dtype)
     for name, dtype in ours.items()
   }
   for rows in batches if there else ():

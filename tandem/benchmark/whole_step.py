@@ -92,7 +92,8 @@ def _programs(size, drafts) -> tuple[dict[str, Callable[[], Any]], float]:
   cfg, prompts, group, length, response = size
   params = decoder.init_params(jax.random.key(0), cfg)
   junior, overlap = models.perturbed(cfg, params, OVERLAP)
-  junior = decoder.decode_params(junior, cfg)
+  ready = jax.jit(functools.partial(decode_case.ready, cfg=cfg))
+  junior = ready(junior)
   ids = jax.random.randint(jax.random.key(2), (prompts, length), 0, cfg.vocab)
   once = types.Context(ids=ids, lengths=jnp.full(prompts, length))
   context = jax.tree.map(lambda x: jnp.repeat(x, group, 0), once)
@@ -145,7 +146,7 @@ def _programs(size, drafts) -> tuple[dict[str, Callable[[], Any]], float]:
 
     def step():
       # The new weights are made ready to decode once a step, as in training.
-      out = decode(decoder.decode_params(state.params, cfg))
+      out = decode(ready(state.params))
       scores = {x: score(params, context, out.tokens) for x in needed}
       return update(state, step_batch(out, context, scores, group))
 
