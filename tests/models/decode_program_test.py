@@ -169,6 +169,11 @@ def test_a_group_prefills_once():
   one, group, eight = (_flops(_prefill(*x)) for x in ((1, 1), (1, 8), (8, 1)))
   assert one == group
   assert eight > 7 * one  # the control; the sines of positions are shared
+  # Of whole programs, whose loop over 8 rows is the same but for its prompts.
+  grouped, _ = _compiled('tiny', 'solo', prompts=1, group=8)
+  apart, _ = _compiled('tiny', 'solo', prompts=8, group=1)
+  saved = _flops(apart) - _flops(grouped)
+  assert saved == pytest.approx(eight - one, rel=0.01)
 
 
 def _with_all_prompts(compiled, rows):
