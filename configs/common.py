@@ -172,6 +172,7 @@ def base() -> ConfigDict:
   model.source = 'random'
   model.tokenizer = 'same'  # as source; or a path, an id, `quickstart`
   model.dtype = 'float32'  # of the training forward; master weights: float32
+  model.attention = 'xla'  # auto: splash on a TPU, cuDNN on a GPU
   model.remat = 'none'  # none, block, dots: recompute in the backward pass
   model.preset = ''  # with `random`: a name of tandem.models.presets, or
   model.dim = 96  # ... its own shape (vocabulary: the tokenizer's)
@@ -257,7 +258,8 @@ def base() -> ConfigDict:
   # Cache slots of the first decode loop; later ones double, so that short
   # responses do not pay for long ones; each is compiled. 0: one loop over all.
   rollout.window = 0
-  rollout.cache_dtype = ''  # float32, bfloat16, int8; '' for rollout.dtype
+  rollout.cache_dtype = ''  # float32, bfloat16; '' for rollout.dtype
+  rollout.attention = 'xla'  # pallas_tpu, pallas_gpu: rows read to their length
 
   config.reward = ConfigDict()
   config.reward.mode = 'strict'  # trl_release, roll, tolerant

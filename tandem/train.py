@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from absl import logging
-import jax
 import numpy as np
 import tqdm
 
@@ -25,11 +24,11 @@ from tandem.training import mesh as mesh_lib
 from tandem.training import metrics as metrics_lib
 from tandem.training import preemption
 from tandem.training import profile as profile_lib
+from tandem.training import programs
 from tandem.training import refill
 from tandem.training import resume
 from tandem.training import rollout_log
 from tandem.training import setup as setup_lib
-from tandem.training import sharding
 from tandem.training import step as step_lib
 
 # Knobs that decide memory, for the advice when it runs out.
@@ -80,28 +79,7 @@ def run(config, workdir) -> dict[str, Any]:
     evaluates = bool(config.eval.every_steps)
     parts = setup_lib.setup(config, workdir, verifier, evaluates=evaluates)
     variant, loss_cfg = build.loss(config)
-    tx = build.tx(config)
-    forward = step_lib.Forward(
-      temperature=config.rollout.temperature,
-      dtype=config.model.dtype,
-      remat=config.model.remat,
-      micro_rows=config.learner.micro_rows,
-      constrain=sharding.constrain(parts.mesh),
-      vocab_mesh=step_lib.vocab_mesh(parts.mesh, parts.cfg),
-    )
-    # Statistics of the policy that are taken to the teacher, inside the update.
-    to_teacher = any('_teacher' in name for name in variant.stats(loss_cfg))
-    minis = config.learner.mini_prompts or config.rollout.prompts
-    update = step_lib.make_update(
-      model_cfg=parts.cfg,
-      variant=variant,
-      loss_cfg=loss_cfg,
-      tx=tx,
-      forward=forward,
-      mini_batches=config.rollout.prompts // minis,
-      epochs=config.learner.epochs,
-      teacher_cfg=parts.teacher.cfg if to_teacher else None,
-    )
+    forward = programs.forward(config, parts.mesh, parts.cfg)
     score = functools.cache(lambda cfg: step_lib.make_score(cfg, forward))
 
     # ---- State: the newest intact checkpoint, else the initial weights ------
@@ -118,10 +96,8 @@ def run(config, workdir) -> dict[str, Any]:
     if found:
       logging.info('resumed from step %d', start)
     host = host or {'cursor': 0, 'junior': {}}
-    update = jax.jit(
-      update,
-      donate_argnums=0,
-      out_shardings=(jax.tree.map(lambda x: x.sharding, state), None),
+    update = programs.update(
+      config, parts.cfg, forward, state, parts.teacher and parts.teacher.cfg
     )
     writer = stack.enter_context(
       metrics_lib.MetricWriter(
@@ -269,7 +245,7 @@ def run(config, workdir) -> dict[str, Any]:
           contexts=parts.contexts(got.prompts, got.group),
         )
       )
-      teacher = parts.teacher.params if to_teacher else None
+      teacher = parts.teacher.params if programs.to_teacher(config) else None
       state, told = update(state, batch, teacher)
       told = {name: np.asarray(x).item() for name, x in told.items()}
       phase[0] = 'other'

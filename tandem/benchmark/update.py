@@ -19,6 +19,7 @@ import numpy as np
 
 from tandem import losses
 from tandem import types
+from tandem.benchmark import decode_case
 from tandem.benchmark import models
 from tandem.benchmark import timing
 from tandem.benchmark import whole_step
@@ -44,9 +45,9 @@ def run(*, quick: bool = False, repeats: int = 5) -> Iterator[dict[str, Any]]:
   prompts = types.Context(ids=ids, lengths=jnp.full(2, prompt))
   context = jax.tree.map(lambda x: jnp.repeat(x, GROUP, 0), prompts)
   params = decoder.init_params(jax.random.key(0), cfg)
-  senior = decoder.decode_params(params, cfg)
+  senior = decode_case.ready(params, cfg)
   junior, overlap = models.perturbed(cfg, params, 0.97)
-  junior = decoder.decode_params(junior, cfg)
+  junior = decode_case.ready(junior, cfg)
   tx = optimizer.make_optimizer(1e-6)
   row = jnp.arange(rows)
   common = dict(

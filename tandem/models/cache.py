@@ -14,6 +14,8 @@ token and kv head has a float32 scale of its own; it multiplies scores and
 weights, which are small, so the keys and values are never dequantised.
 """
 
+from collections.abc import Callable
+
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,8 @@ import jax.numpy as jnp
 from tandem import types
 from tandem.kernels.decode_attention import api as kernel
 
+# What `read` is, and `reader` makes.
+Read = Callable[..., jax.Array]
 PARTS = ('prefix_k', 'prefix_v', 'suffix_k', 'suffix_v')
 DTYPES = ('bfloat16', 'float32', 'int8')  # or None: the model's own
 _NEVER = -1e30  # A finite minus infinity: inf - inf would be a NaN.

@@ -45,6 +45,7 @@ class _Carry:
     'sampling',
     'window',
     'cache_dtype',
+    'read',
     'layout',
   ),
 )
@@ -64,6 +65,7 @@ def lockstep(
   sampling: sampling_lib.Sampling,
   window: int | None = None,
   cache_dtype: str | None = None,
+  read: cache_lib.Read = cache_lib.read,
   layout: str | None = None,
 ) -> types.Rollout:
   """Writes one response per row.
@@ -87,6 +89,7 @@ def lockstep(
     sampling: temperature and filters, the same for both models.
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
+    read: cache.read, or what cache.reader makes.
     layout: of the cache; None for the backend's own.
 
   Returns:
@@ -103,9 +106,11 @@ def lockstep(
   n, rows = row_keys.shape[0], jnp.arange(row_keys.shape[0])
   eos = jnp.asarray(eos_ids, jnp.int32)
 
-  def read(params, cfg, cache, c):
+  def step(params, cfg, cache, c):
     slots = jnp.full((n, 1), c.t)
-    x, cache = decoder.decode_step(params, cfg, cache, c.token[:, None], slots)
+    x, cache = decoder.decode_step(
+      params, cfg, cache, c.token[:, None], slots, read=read
+    )
     logits = decoder.logits_of(params, cfg, x[:, 0])[:, :vocab]
     return logits, sampling_lib.filtered(logits, sampling), cache
 
@@ -118,12 +123,12 @@ def lockstep(
     if not sampling.greedy:
       position = jnp.full((n,), c.t, jnp.int32)
       noise = sampling_lib.token_noise(row_keys, position, vocab)
-    logits, scores, senior_cache = read(senior, senior_cfg, c.senior, c)
+    logits, scores, senior_cache = step(senior, senior_cfg, c.senior, c)
     token = sampling_lib.choose(scores, noise)
     author, junior_cache, turn = None, None, c.turn
     models = {'senior': (logits, scores)}
     if pair:
-      logits, scores, junior_cache = read(junior, junior_cfg, c.junior, c)
+      logits, scores, junior_cache = step(junior, junior_cfg, c.junior, c)
       other = sampling_lib.choose(scores, noise)
       models['junior'] = (logits, scores)
       author = turns_lib.speaker(

@@ -36,11 +36,13 @@ class Sampler:
     keys: [M] typed keys, of the rows in the slots.
     sampling: the law's settings.
     vocab: V, of the writers.
+    attend: cache.read, or what cache.reader makes.
   """
 
   keys: jax.Array
   sampling: sampling_lib.Sampling
   vocab: int
+  attend: cache_lib.Read = cache_lib.read
 
   def noise(self, at: jax.Array) -> jax.Array | None:
     """[M, C] positions -> [M, C, V] float32; None for a greedy law."""
@@ -92,7 +94,7 @@ def read(
     at: their positions.
     noise: [M, C, V] of these positions if it was kept; else it is drawn.
   """
-  x, cache = decoder.decode_step(*model, cache, ids, at)
+  x, cache = decoder.decode_step(*model, cache, ids, at, read=sampler.attend)
   noise = sampler.noise(at) if noise is None else noise
   return _heard(sampler, x, _logits(sampler, model, x), noise), cache
 
@@ -145,7 +147,11 @@ def run_ahead(
     return Ahead(inputs, said, guess, None, noise), cache
   ids = jnp.stack([before, token], 1)
   x, cache = decoder.decode_step(
-    *model, cache, ids, jnp.stack([at[:, 0] - 1, at[:, 0]], 1)
+    *model,
+    cache,
+    ids,
+    jnp.stack([at[:, 0] - 1, at[:, 0]], 1),
+    read=sampler.attend,
   )
   noise, logits = sampler.noise(at[:, :1]), _logits(sampler, model, x)
   last = _heard(sampler, x[:, :1], logits[:, :1], None)

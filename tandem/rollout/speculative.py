@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from tandem import types
 from tandem.models import cache as cache_lib
 from tandem.models import decoder
+from tandem.rollout import drafters
 from tandem.rollout import frame
 from tandem.rollout import lookup
 from tandem.rollout import proposals
@@ -39,8 +40,6 @@ from tandem.rollout import resolve as resolve_lib
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import slots as slots_lib
 from tandem.rollout import turns as turns_lib
-
-DRAFTERS = ('junior', 'senior', 'holder', 'lookup')
 
 
 @struct.dataclass
@@ -63,46 +62,6 @@ class _Carry:
   passes: jax.Array  # [] int32; rounds of the loop so far
 
 
-def _check(junior, draft_tokens, drafter, solo, slots):
-  if drafter not in DRAFTERS:
-    raise ValueError(
-      f'drafter={drafter!r} is unknown; one of {", ".join(DRAFTERS)}.'
-    )
-  if draft_tokens < 1:
-    raise ValueError(
-      f'draft_tokens={draft_tokens} must be at least 1, which is lockstep.'
-    )
-  if junior is None and drafter != 'lookup' and draft_tokens > 1:
-    raise ValueError(
-      f'drafter={drafter!r} needs two models, but junior is None; give one, or '
-      "draft with drafter='lookup'."
-    )
-  if solo and drafter in ('senior', 'holder'):
-    raise ValueError(
-      f'drafter={drafter!r} has the senior draft for itself; in solo mode the '
-      "drafter is 'junior' or 'lookup'."
-    )
-  if slots is not None and slots < 1:
-    raise ValueError(
-      f'slots={slots} must be at least 1; None gives every row a slot.'
-    )
-
-
-def _bonus(drafter: str, k: int, pair: bool, turns) -> str | None:
-  """Who may add a token to a round whose draft stands: resolve's `bonus`.
-
-  Not at k=1, which is lockstep; not where both proposals name the author; and
-  not where the drafter of the next round is not known.
-  """
-  if k == 1 or drafter not in ('senior', 'junior'):
-    return None
-  if not pair:
-    return 'either'
-  if turns.schedule == 'strict_word':
-    return None
-  return 'senior' if drafter == 'junior' else 'junior'
-
-
 @functools.partial(
   jax.jit,
   static_argnames=(
@@ -119,6 +78,7 @@ def _bonus(drafter: str, k: int, pair: bool, turns) -> str | None:
     'slots',
     'window',
     'cache_dtype',
+    'read',
     'layout',
   ),
 )
@@ -142,6 +102,7 @@ def counted(
   slots: int | None = None,
   window: int | None = None,
   cache_dtype: str | None = None,
+  read: cache_lib.Read = cache_lib.read,
   layout: str | None = None,
 ) -> tuple[types.Rollout, resolve_lib.Counts]:
   """Writes one response per row: lockstep's, in fewer passes.
@@ -170,6 +131,7 @@ def counted(
       the price said in `cache.read`.
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
+    read: cache.read, or what cache.reader makes.
     layout: of the cache; None for the backend's own.
 
   Returns:
@@ -179,7 +141,7 @@ def counted(
     ValueError: as lockstep; or an unknown drafter, no draft, no slot, or a
       drafter that is not there.
   """
-  _check(junior, draft_tokens, drafter, solo, slots)
+  drafters.check(junior, draft_tokens, drafter, solo, slots)
   pair = junior is not None and not solo
   vocab = frame.check(
     senior_cfg, junior_cfg if pair else None, prompts, row_keys, group, boundary
@@ -190,7 +152,7 @@ def counted(
   if junior is not None and (pair or drafter == 'junior'):
     models['junior'] = (junior, junior_cfg)
   writers = ('senior', 'junior') if pair else ('senior',)
-  bonus = _bonus(drafter, k, pair, turns)
+  bonus = drafters.bonus(drafter, k, pair, turns)
   eos = jnp.asarray(eos_ids, jnp.int32)
   first = frame.last_tokens(prompts)
 
@@ -208,7 +170,7 @@ def counted(
 
     Also the drafter's words at the position before, where there is a bonus.
     """
-    sampler = proposals.Sampler(row_keys[row], sampling, vocab)
+    sampler = proposals.Sampler(row_keys[row], sampling, vocab, read)
     caches, said, drawn, before = dict(c.caches), {}, None, None
     if drafter == 'lookup':
       end = prompts.lengths[row // group] + c.t

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from tandem import types
+from tandem.models import cache
 from tandem.rollout import draft_length
 from tandem.rollout import lockstep
 from tandem.rollout import resolve
@@ -28,11 +29,12 @@ class Decoding:
     decoder: one of DECODERS.
     draft_tokens: k of speculative decoding; 0 chooses among CHOICES by the
       acceptance and the times measured so far in this process.
-    drafter: who drafts: one of speculative.DRAFTERS.
+    drafter: who drafts: one of drafters.DRAFTERS.
     slots: rows decoded at once, the others wait for a slot; 0: all.
     window: cache slots of the first loop; 0: one loop over all.
     cache_dtype: of stored keys and values; '' for the models'. Of these
       settings the one that may change tokens.
+    read: cache.read, or what cache.reader makes.
     controllers: what has been measured, by program shape.
   """
 
@@ -42,6 +44,7 @@ class Decoding:
   slots: int = 0
   window: int = 0
   cache_dtype: str = ''
+  read: cache.Read = cache.read
   controllers: dict[Any, draft_length.Controller] = dataclasses.field(
     default_factory=dict
   )
@@ -125,6 +128,7 @@ class Decoding:
         turns=turns,
         window=self.window or None,
         cache_dtype=self.cache_dtype or None,
+        read=self.read,
         **options,
       )
     )

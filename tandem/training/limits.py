@@ -2,9 +2,8 @@
 
 from absl import logging
 
-from tandem.models import cache
 from tandem.models import decoder
-from tandem.rollout import speculative
+from tandem.rollout import drafters
 from tandem.training import decoding
 from tandem.training import mesh as mesh_lib
 
@@ -46,8 +45,11 @@ _NAMED = {
   'model.remat': decoder.REMAT,
   'rollout.dtype': DTYPES,
   'rollout.decoder': decoding.DECODERS,
-  'rollout.drafter': speculative.DRAFTERS,
-  'rollout.cache_dtype': ('', *cache.DTYPES),
+  'rollout.drafter': drafters.DRAFTERS,
+  # int8 has not been held against real weights (LOG.md).
+  'rollout.cache_dtype': ('', *DTYPES),
+  'rollout.attention': ('xla', 'pallas_tpu', 'pallas_gpu'),
+  'model.attention': ('xla', 'auto'),
   'optimizer.mu_dtype': DTYPES,
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import jax
 
 from tandem import types
+from tandem.models import decoder
 from tandem.training import build
 from tandem.training import sharding
 from tandem.training import step as step_lib
@@ -24,6 +25,9 @@ def forward(
     micro_rows=config.learner.micro_rows,
     constrain=sharding.constrain(mesh),
     vocab_mesh=step_lib.vocab_mesh(mesh, cfg),
+    attention=step_lib.attention(mesh)
+    if config.model.attention == 'auto'
+    else decoder.xla_attention,
   )
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from tandem import types
 from tandem.data import prompts as prompts_lib
+from tandem.models import cache
 from tandem.models import weights
 from tandem.rewards import verifier as verifier_lib
 from tandem.training import build
@@ -52,6 +53,10 @@ class Parts:
   def speaker(self, params: Any) -> collect_lib.Speaker:
     """The senior of these weights, ready to decode."""
     return collect_lib.Speaker(self.decode_copy(params), self.cfg)
+
+
+def _reader(name: str, mesh):
+  return cache.read if name == 'xla' else cache.reader(name, mesh)
 
 
 def _needs_junior(config, evaluates: bool) -> bool:
@@ -145,6 +150,7 @@ def setup(
       slots=config.rollout.slots,
       window=config.rollout.window,
       cache_dtype=config.rollout.cache_dtype,
+      read=_reader(config.rollout.attention, mesh),
     ),
   )
   initial = models.initial_params(config, config.model.source, cfg, mesh)
