@@ -21,6 +21,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tandem import types
 from tandem.benchmark import decode_case
 from tandem.benchmark import decode_limits
 from tandem.benchmark import decode_others
@@ -112,7 +113,7 @@ def _pairs(case, *, repeats, batches, agreements):
     for k in drafts:
       name = f'speculative_k{k}'
       out, counts = programs[name]()
-      told[k] = _drafting(counts, overlap) | {
+      told[k] = _drafting(out, counts, overlap) | {
         'draft_tokens': k,
         'rows_equal_to_lockstep': int(
           (out.tokens == plain.tokens).all(1).sum()
@@ -152,18 +153,17 @@ def _agreement(case, *, repeats, batches, agreements):
       of_solo=timing.ratio(seconds['solo'], seconds['speculative']),
       of_lockstep=timing.ratio(seconds['lockstep'], seconds['speculative']),
       draft_tokens=k,
-      **_drafting(programs['speculative']()[1], overlap),
+      **_drafting(*programs['speculative'](), overlap),
     )
 
 
-def _drafting(counts: resolve.Counts, overlap: float):
+def _drafting(out: types.Rollout, counts: resolve.Counts, overlap: float):
   """What a line says of the pair and of its drafts."""
   share = lambda a, b: float(a.sum() / jnp.maximum(b.sum(), 1))
   return {
     'overlap': overlap,
     'acceptance': share(counts.passed, counts.tested),
-    # Every round emits one token, and one more for each draft that stood.
-    'tokens_per_round': 1 + share(counts.passed, counts.rounds),
+    'tokens_per_round': share(out.lengths, counts.rounds),
   }
 
 
