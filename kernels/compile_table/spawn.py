@@ -17,6 +17,7 @@ import pathlib
 import subprocess
 import sys
 
+import tandem
 from tandem.kernels.compile_table import targets
 
 VARIABLE = {'tpu': 'TANDEM_TPU_PYTHON', 'gpu': 'TANDEM_GPU_PYTHON'}
@@ -25,6 +26,14 @@ INSTALL = {
   'tpu': "pip install 'jax==0.10.2' 'libtpu==0.0.42.*' chex",
   'gpu': "pip install 'jax[cuda13]==0.10.2' chex",
 }
+
+
+def home() -> pathlib.Path:
+  """The folder that holds `tandem`, where the compiling process starts.
+
+  Not the package itself: there `types.py` would hide Python's own.
+  """
+  return pathlib.Path(tandem.__file__).resolve().parents[1]
 
 
 def interpreter(platform: str) -> str | None:
@@ -56,7 +65,7 @@ def answers(target: str, *, full: bool = False, prefix: str = '') -> list[dict]:
   module = 'tandem.kernels.compile_table.worker'
   done = subprocess.run(
     [python, '-m', module, target, 'full' if full else 'small', prefix],
-    cwd=pathlib.Path(__file__).parents[2],
+    cwd=home(),
     env=targets.environment(target),
     capture_output=True,
     text=True,

@@ -107,3 +107,8 @@ def test_a_missing_compiler_is_told(monkeypatch):
   monkeypatch.setitem(spawn.PLUGIN, 'tpu', 'not_installed_anywhere')
   with pytest.raises(ValueError, match='pip install'):
     spawn.answers('v5e')
+
+
+def test_the_process_starts_beside_the_package_and_not_in_it():
+  assert (spawn.home() / 'tandem' / 'types.py').exists()
+  assert not (spawn.home() / 'types.py').exists()
