@@ -8,66 +8,47 @@ out.
 """
 
 import functools
-import json
-import statistics
-import time
 
-from absl import app
 from absl import flags
 import jax
 import jax.numpy as jnp
 
+from tandem.kernels.benching import bench
 from tandem.kernels.decode_attention import api
 from tandem.kernels.decode_attention import shapes
 
-# Absl's own only in a run of this file: the benches share names of flags.
-OWN = flags.FlagValues()
+BENCH = bench.Bench()
 SHAPE = flags.DEFINE_enum(
   'shape',
   'smollm2_135m',
   list(shapes.SHAPES),
   'The attention, by model.',
-  flag_values=OWN,
+  flag_values=BENCH.flags,
 )
 PROMPTS = flags.DEFINE_integer(
-  'prompts', 1, 'B.', lower_bound=1, flag_values=OWN
+  'prompts', 1, 'B.', lower_bound=1, flag_values=BENCH.flags
 )
 GROUP = flags.DEFINE_integer(
-  'group', shapes.GROUP, 'G.', lower_bound=1, flag_values=OWN
+  'group', shapes.GROUP, 'G.', lower_bound=1, flag_values=BENCH.flags
 )
 PROMPT = flags.DEFINE_integer(
-  'prompt', shapes.PROMPT, 'P.', lower_bound=1, flag_values=OWN
+  'prompt', shapes.PROMPT, 'P.', lower_bound=1, flag_values=BENCH.flags
 )
 SLOTS = flags.DEFINE_integer(
-  'slots', shapes.SLOTS, 'S.', lower_bound=1, flag_values=OWN
+  'slots', shapes.SLOTS, 'S.', lower_bound=1, flag_values=BENCH.flags
 )
 FILLED = flags.DEFINE_float(
-  'filled', 0.5, 'Share of the slots in use.', flag_values=OWN
+  'filled', 0.5, 'Share of the slots in use.', flag_values=BENCH.flags
 )
 DTYPE = flags.DEFINE_enum(
   'dtype',
   'float32',
   ['float32', 'bfloat16'],
   'Of queries and cache.',
-  flag_values=OWN,
+  flag_values=BENCH.flags,
 )
 LAYOUT = flags.DEFINE_enum(
-  'layout', 'heads', api.LAYOUTS, 'Of the cache.', flag_values=OWN
-)
-IMPLEMENTATIONS = flags.DEFINE_list(
-  'implementations',
-  ['reference', 'xla'],
-  'Among api.IMPLEMENTATIONS.',
-  flag_values=OWN,
-)
-REPEATS = flags.DEFINE_integer(
-  'repeats', 3, 'Timed runs.', lower_bound=1, flag_values=OWN
-)
-PEAK = flags.DEFINE_float(
-  'peak_tflops', None, 'Of the device, in this dtype.', flag_values=OWN
-)
-GBYTES = flags.DEFINE_float(
-  'gbytes', None, 'Memory GB/s of the device.', flag_values=OWN
+  'layout', 'heads', api.LAYOUTS, 'Of the cache.', flag_values=BENCH.flags
 )
 
 
@@ -84,9 +65,7 @@ def work(shape, *, prompts, group, queries, prompt, slots, itemsize):
   return products * (prompt + slots), (keys + ends) * itemsize
 
 
-def main(argv):
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments {argv[1:]}; see --help')
+def main():
   shape, dtype = shapes.SHAPES[SHAPE.value], jnp.dtype(DTYPE.value)
   b, n = PROMPTS.value, PROMPTS.value * GROUP.value
   used = max(1, int(SLOTS.value * FILLED.value))
@@ -114,38 +93,24 @@ def main(argv):
       slots=used,
       itemsize=dtype.itemsize,
     )
-    for name in IMPLEMENTATIONS.value:
+    for name in BENCH.implementations:
       f = functools.partial(
         api.decode_attention, layout=LAYOUT.value, implementation=name
       )
       arguments = (q, *stores, lengths, slots)
-      program = jax.jit(f).lower(*arguments).compile()
-      jax.block_until_ready(program(*arguments))
-      seconds = []
-      for _ in range(REPEATS.value):
-        start = time.perf_counter()
-        jax.block_until_ready(program(*arguments))
-        seconds.append(time.perf_counter() - start)
-      seconds = statistics.median(seconds)
-      line = {
-        'name': f'decode_attention/{SHAPE.value}/{name}/c{c}',
-        'value': seconds * 1e3,
-        'unit': 'ms',
-        'rows': n,
-        'dtype': DTYPE.value,
-        'tflops': operations / seconds / 1e12,
-        'gbytes_per_second': moved / seconds / 1e9,
-        'temporary_bytes': program.memory_analysis().temp_size_in_bytes,
-      }
-      if PEAK.value and GBYTES.value:
-        bound = max(operations / PEAK.value / 1e12, moved / GBYTES.value / 1e9)
-        line['of_roofline'] = bound / seconds
-      print(json.dumps(line), flush=True)
+      seconds, temporary = BENCH.timed(f, arguments)
+      BENCH.tell(
+        f'decode_attention/{SHAPE.value}/{name}/c{c}',
+        seconds,
+        operations,
+        moved,
+        rows=n,
+        dtype=DTYPE.value,
+        tflops=operations / seconds / 1e12,
+        gbytes_per_second=moved / seconds / 1e9,
+        temporary_bytes=temporary,
+      )
 
 
 if __name__ == '__main__':
-  flags.FLAGS.append_flag_values(OWN)
-  OWN.mark_as_parsed()
-  for name in OWN:
-    flags.declare_key_flag(name)
-  app.run(main)
+  BENCH.run(main)

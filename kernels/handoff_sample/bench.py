@@ -7,42 +7,27 @@ prints one JSON object per implementation. Without `--peak_tops` and `--gbytes`
 """
 
 import functools
-import json
-import statistics
-import time
 
-from absl import app
 from absl import flags
 import jax
 import jax.numpy as jnp
 
+from tandem.kernels.benching import bench
 from tandem.kernels.handoff_sample import api
 from tandem.kernels.handoff_sample import shapes
 
-# Absl's own only in a run of this file: the benches share names of flags.
-OWN = flags.FlagValues()
+BENCH = bench.Bench(
+  peak='peak_tops', peak_help='Vector operations/s, in 10^12.'
+)
 VOCABULARY = flags.DEFINE_enum(
   'vocabulary',
   'smollm2',
   list(shapes.VOCABULARIES),
   'V, by family.',
-  flag_values=OWN,
+  flag_values=BENCH.flags,
 )
-ROWS = flags.DEFINE_integer('rows', 8, 'N.', lower_bound=1, flag_values=OWN)
-IMPLEMENTATIONS = flags.DEFINE_list(
-  'implementations',
-  ['reference', 'xla'],
-  'Among api.IMPLEMENTATIONS.',
-  flag_values=OWN,
-)
-REPEATS = flags.DEFINE_integer(
-  'repeats', 3, 'Timed runs.', lower_bound=1, flag_values=OWN
-)
-PEAK = flags.DEFINE_float(
-  'peak_tops', None, 'Vector operations/s, in 10^12.', flag_values=OWN
-)
-GBYTES = flags.DEFINE_float(
-  'gbytes', None, 'Memory GB/s of the device.', flag_values=OWN
+ROWS = flags.DEFINE_integer(
+  'rows', 8, 'N.', lower_bound=1, flag_values=BENCH.flags
 )
 
 # Threefry: 20 rounds of add, two shifts, or, xor; five key additions of two;
@@ -58,9 +43,7 @@ def work(rows, vocab, itemsize=4):
   return operations, 2 * entries * itemsize
 
 
-def main(argv):
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments {argv[1:]}; see --help')
+def main():
   n, vocab = ROWS.value, shapes.VOCABULARIES[VOCABULARY.value]
   keys = jax.random.split(jax.random.key(0), n + 2)
   arguments = (
@@ -71,33 +54,19 @@ def main(argv):
     jnp.arange(n) % 2 == 0,
   )
   operations, moved = work(n, vocab)
-  for name in IMPLEMENTATIONS.value:
+  for name in BENCH.implementations:
     f = functools.partial(api.handoff_sample, implementation=name)
-    program = jax.jit(f).lower(*arguments).compile()
-    jax.block_until_ready(program(*arguments))
-    seconds = []
-    for _ in range(REPEATS.value):
-      start = time.perf_counter()
-      jax.block_until_ready(program(*arguments))
-      seconds.append(time.perf_counter() - start)
-    seconds = statistics.median(seconds)
-    line = {
-      'name': f'handoff_sample/{VOCABULARY.value}/{name}',
-      'value': seconds * 1e3,
-      'unit': 'ms',
-      'rows': n,
-      'gbytes_per_second': moved / seconds / 1e9,
-      'temporary_bytes': program.memory_analysis().temp_size_in_bytes,
-    }
-    if PEAK.value and GBYTES.value:
-      bound = max(operations / PEAK.value / 1e12, moved / GBYTES.value / 1e9)
-      line['of_roofline'] = bound / seconds
-    print(json.dumps(line), flush=True)
+    seconds, temporary = BENCH.timed(f, arguments)
+    BENCH.tell(
+      f'handoff_sample/{VOCABULARY.value}/{name}',
+      seconds,
+      operations,
+      moved,
+      rows=n,
+      gbytes_per_second=moved / seconds / 1e9,
+      temporary_bytes=temporary,
+    )
 
 
 if __name__ == '__main__':
-  flags.FLAGS.append_flag_values(OWN)
-  OWN.mark_as_parsed()
-  for name in OWN:
-    flags.declare_key_flag(name)
-  app.run(main)
+  BENCH.run(main)

@@ -1,0 +1,1 @@
+"""What the benches of all kernels share."""
