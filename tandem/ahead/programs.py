@@ -8,8 +8,6 @@ import jax
 import numpy as np
 
 from tandem.ahead import shapes as shapes_lib
-from tandem.rollout import lockstep
-from tandem.rollout import speculative
 from tandem.training import build
 from tandem.training import decoding
 from tandem.training import mesh as mesh_lib
@@ -90,11 +88,10 @@ def rollout(
   section, mesh = config.rollout, run.mesh
   pair = section.mode == 'tandem'
   rows = section.prompts * section.group
-  senior, junior = run.cfgs['senior'], run.cfgs['junior'] if pair else None
+  senior, junior = run.cfgs['senior'], run.cfgs.get('junior')
   vocab = max(cfg.vocab for cfg in (senior, junior or senior))
   kwargs = dict(
     senior_cfg=senior,
-    junior_cfg=junior,
     group=section.group,
     max_tokens=section.max_response,
     eos_ids=(vocab - 2, vocab - 1),  # which two changes no shape
@@ -102,30 +99,31 @@ def rollout(
     sampling=build.sampling(section),
     layout=layout,
   )
-  function, trips = lockstep.lockstep, section.max_response
-  slots = min(section.slots, rows) or rows
-  drafts = section.decoder == 'speculative'
-  drafts &= pair or section.drafter == 'lookup'
-  k = section.draft_tokens or max(decoding.CHOICES)
-  if drafts and k > 1 or slots < rows:
+  how = decoding.from_config(section, mesh)
+  choice = how.choose(
+    pair,
+    'junior' in run.frozen,
+    rows,
+    section.draft_tokens or max(decoding.CHOICES),
+  )
+  kwargs |= choice.options
+  kwargs['junior_cfg'] = junior if choice.second else None
+  trips = section.max_response
+  if choice.counts:
     # Slots are refilled: the rows that wait come in rounds of their own.
-    function, trips = speculative.counted, rounds or trips * -(-rows // slots)
-    kwargs |= dict(
-      draft_tokens=k if drafts else 1,
-      drafter=section.drafter,
-      slots=slots if slots < rows else None,
-    )
+    trips = rounds or trips * -(-rows // how.slots_of(rows))
   args = (
     run.frozen['senior'],
-    run.frozen['junior'] if pair else None,
+    run.frozen['junior'] if choice.second else None,
     shapes_lib.context(mesh, section.prompts, section.max_prompt),
     shapes_lib.row_keys(mesh, rows),
     jax.ShapeDtypeStruct(
       (vocab,), np.bool_, sharding=mesh_lib.replicated(mesh)
     ),
   )
-  mine = {'senior', 'junior'} if pair else {'senior'}
-  return Program('rollout', function, args, kwargs, trips, _waiting(run, mine))
+  mine = {'senior', 'junior'} if choice.second else {'senior'}
+  waiting = _waiting(run, mine)
+  return Program('rollout', choice.function, args, kwargs, trips, waiting)
 
 
 def scorings(config, run: shapes_lib.Run) -> list[Program]:

@@ -86,12 +86,7 @@ def run(config, mesh, *, layers: int = 0) -> Run:
   cfgs = {'senior': senior}
   frozen = {'senior': decode_params(senior, mesh, dtype)}
   same = config.junior.source == 'same'
-  if (
-    config.rollout.mode == 'tandem'
-    or 'junior' in scorings
-    or same
-    and ('reference' in scorings)
-  ):
+  if setup_lib.needs_junior(config, evaluates=False):
     cfgs['junior'] = senior
     if not same:
       source = config.junior.source

@@ -42,3 +42,9 @@ def bonus(drafter: str, k: int, pair: bool, turns) -> str | None:
   if turns.schedule == 'strict_word':
     return None
   return 'senior' if drafter == 'junior' else 'junior'
+
+
+def bonus_chance(drafter: str, pair: bool, turns) -> float:
+  """The chance that who may add a token holds the turn, for draft_length."""
+  chances = {'either': 1.0, 'senior': turns.p, 'junior': 1 - turns.p}
+  return chances.get(bonus(drafter, 2, pair, turns), 0.0)

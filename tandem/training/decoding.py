@@ -1,15 +1,17 @@
 """Which decode program serves a rollout, and with how many drafts."""
 
+from collections.abc import Callable
 import dataclasses
-import functools
 import time
 from typing import Any
+from typing import NamedTuple
 
 import jax
 
 from tandem import types
 from tandem.models import cache
 from tandem.rollout import draft_length
+from tandem.rollout import drafters
 from tandem.rollout import lockstep
 from tandem.rollout import resolve
 from tandem.rollout import speculative
@@ -19,6 +21,15 @@ DECODERS = ('lockstep', 'speculative')
 
 # Among these `draft_tokens=0` chooses; 1 is lockstep.
 CHOICES = (1, 4, 8)
+
+
+class Choice(NamedTuple):
+  """A decode program, before it is given anything."""
+
+  function: Callable  # jitted: lockstep.lockstep or speculative.counted
+  options: dict[str, Any]  # static, of this choice
+  second: bool  # whether a second model is handed over
+  counts: bool  # whether counts come back beside the rollout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +64,42 @@ class Decoding:
     """How many of that many rows are decoded at once."""
     return min(self.slots, rows) or rows
 
-  def _bonus(self, solo: bool, turns) -> float:
-    """The chance that the verifier may add a token, for the controller."""
-    named = turns.schedule != 'strict_word'
-    if self.drafter not in ('senior', 'junior') or not (solo or named):
-      return 0.0
-    return 1.0 if solo else turns.p if self.drafter == 'junior' else 1 - turns.p
+  def drafts(self, pair: bool, helper: bool) -> bool:
+    """Whether anyone drafts: one that writes alone has none but a helper."""
+    if self.decoder != 'speculative':
+      return False
+    return (
+      pair or self.drafter == 'lookup' or (helper and self.drafter == 'junior')
+    )
+
+  def choose(self, pair: bool, helper: bool, rows: int, k: int) -> 'Choice':
+    """The program of a rollout; what compile_ahead compiles, too.
+
+    Args:
+      pair: both models write.
+      helper: there is a junior that may draft for a senior alone.
+      rows: N.
+      k: draft_tokens, of those where someone drafts.
+    """
+    slots = self.slots_of(rows)
+    if not self.drafts(pair, helper):
+      k = 1
+    options = dict(
+      window=self.window or None,
+      cache_dtype=self.cache_dtype or None,
+      read=self.read,
+    )
+    if k == 1 and slots == rows:
+      return Choice(lockstep.lockstep, options, second=pair, counts=False)
+    options |= dict(
+      draft_tokens=k,
+      solo=not pair,
+      slots=slots if slots < rows else None,
+    )
+    if k > 1:  # else nobody drafts, and any name would do
+      options['drafter'] = self.drafter
+    second = pair or (k > 1 and helper and self.drafter == 'junior')
+    return Choice(speculative.counted, options, second, counts=True)
 
   def __call__(
     self,
@@ -84,56 +125,35 @@ class Decoding:
       turns: the schedule.
       **options: of lockstep.
     """
-    solo = junior is None
-    drafts = self.decoder == 'speculative'
-    if solo and self.drafter == 'junior':
-      junior = helper
-    # One that writes alone is no one's drafter, and has none but a helper.
-    drafts &= junior is not None or self.drafter == 'lookup'
-    drafts &= not solo or self.drafter in ('junior', 'lookup')
-    if not drafts and solo:
-      junior = None
-    rows = row_keys.shape[0]
-    slots = self.slots_of(rows)
-    shape = (solo, senior.cfg, rows, context.ids.shape[1])
-    k, controller = (self.draft_tokens if drafts else 1), None
-    if drafts and k == 0:
+    pair, rows = junior is not None, row_keys.shape[0]
+    k, controller = self.draft_tokens, None
+    if k == 0 and self.drafts(pair, helper is not None):
+      shape = (pair, senior.cfg, rows, context.ids.shape[1])
+      bonus = drafters.bonus_chance(self.drafter, pair, turns)
       controller = self.controllers.setdefault(
-        shape, draft_length.Controller(CHOICES, self._bonus(solo, turns))
+        shape, draft_length.Controller(CHOICES, bonus)
       )
       # The lead's clock decides for all hosts: they run one program.
       k = mesh_lib.gather_json(controller.next())[0]
-    counts = k > 1 or slots < rows
-    decode = lockstep.lockstep
-    if counts:
-      decode = functools.partial(
-        speculative.counted,
-        draft_tokens=k,
-        drafter=self.drafter,
-        solo=solo,
-        slots=slots if slots < rows else None,
-      )
-    elif solo:
-      junior = None
+    choice = self.choose(pair, helper is not None, rows, k)
+    second = (junior or helper) if choice.second else None
     start = time.monotonic()
     out = jax.block_until_ready(
-      decode(
+      choice.function(
         senior.params,
-        junior.params if junior else None,
+        second.params if second else None,
         context,
         row_keys,
         boundary,
         senior_cfg=senior.cfg,
-        junior_cfg=junior.cfg if junior else None,
+        junior_cfg=second.cfg if second else None,
         turns=turns,
-        window=self.window or None,
-        cache_dtype=self.cache_dtype or None,
-        read=self.read,
+        **choice.options,
         **options,
       )
     )
     seconds = time.monotonic() - start
-    rollout, counts = mesh_lib.to_host(out if counts else (out, None))
+    rollout, counts = mesh_lib.to_host(out if choice.counts else (out, None))
     if controller is not None:
       controller.record(
         k,
@@ -143,3 +163,19 @@ class Decoding:
         int(counts.passed.sum()) if counts else 0,
       )
     return rollout, counts
+
+
+def from_config(section, mesh: jax.sharding.Mesh) -> Decoding:
+  """As config.rollout says."""
+  read = cache.read
+  if section.attention != 'xla':
+    read = cache.reader(section.attention, mesh)
+  return Decoding(
+    decoder=section.decoder,
+    draft_tokens=section.draft_tokens,
+    drafter=section.drafter,
+    slots=section.slots,
+    window=section.window,
+    cache_dtype=section.cache_dtype,
+    read=read,
+  )

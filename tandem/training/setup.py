@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from tandem import types
 from tandem.data import prompts as prompts_lib
-from tandem.models import cache
 from tandem.models import weights
 from tandem.rewards import verifier as verifier_lib
 from tandem.training import build
@@ -55,19 +54,18 @@ class Parts:
     return collect_lib.Speaker(self.decode_copy(params), self.cfg)
 
 
-def _reader(name: str, mesh):
-  return cache.read if name == 'xla' else cache.reader(name, mesh)
-
-
-def _needs_junior(config, evaluates: bool) -> bool:
+def needs_junior(config, *, evaluates: bool) -> bool:
+  """Whether anything of a run decodes with the junior or scores by it."""
   evaluated = evaluates and bool({*config.eval.models} & {'pair', 'junior'})
   variant, loss_cfg = build.loss(config)
-  scored = {'junior', 'reference'} & set(variant.scorings(loss_cfg))
-  tandem = config.rollout.mode == 'tandem'
-  drafts = config.rollout.decoder == 'speculative' and (
-    config.rollout.drafter == 'junior'
+  scorings = variant.scorings(loss_cfg)
+  # The initial weights, where they are the junior too, are kept once.
+  scored = 'junior' in scorings or (
+    'reference' in scorings and config.junior.source == 'same'
   )
-  return tandem or evaluated or drafts or bool(scored)
+  rollout = config.rollout
+  drafts = rollout.decoder == 'speculative' and rollout.drafter == 'junior'
+  return rollout.mode == 'tandem' or evaluated or drafts or scored
 
 
 def _teacher(config, workdir, text, mesh, collector, vocab: int):
@@ -143,15 +141,7 @@ def setup(
     mesh=mesh,
     seed=config.seed,
     max_response=config.rollout.max_response,
-    decoding=decoding.Decoding(
-      decoder=config.rollout.decoder,
-      draft_tokens=config.rollout.draft_tokens,
-      drafter=config.rollout.drafter,
-      slots=config.rollout.slots,
-      window=config.rollout.window,
-      cache_dtype=config.rollout.cache_dtype,
-      read=_reader(config.rollout.attention, mesh),
-    ),
+    decoding=decoding.from_config(config.rollout, mesh),
   )
   initial = models.initial_params(config, config.model.source, cfg, mesh)
   models.describe(cfg, initial)
@@ -168,7 +158,7 @@ def setup(
       slips=True,
     )
   junior = None
-  needed = _needs_junior(config, evaluates)
+  needed = needs_junior(config, evaluates=evaluates)
   if needed and same:
     junior = collect_lib.Speaker(copy(initial), cfg)
   elif needed:

@@ -6,11 +6,14 @@ import pytest
 
 from configs import quickstart
 from tandem.ahead import collectives
+from tandem.ahead import programs
 from tandem.ahead import report
 from tandem.ahead import roofline
 from tandem.ahead import shapes
 from tandem.ahead import targets
 from tandem.models import presets
+from tandem.rollout import lockstep
+from tandem.rollout import speculative
 from tandem.training import mesh as mesh_lib
 
 
@@ -126,3 +129,30 @@ def test_ring_times():
   assert gather == pytest.approx(0.75)
   assert make('all-reduce', 4, 180e9).seconds(chip) == 2 * gather
   assert make('collective-permute', 4, 90e9).seconds(chip) == 1.0
+
+
+def test_the_rollout_is_the_one_that_training_chooses():
+  config = small()
+  config.rollout.decoder, config.rollout.draft_tokens = 'speculative', 3
+  config.rollout.slots, config.rollout.window = 4, 4  # of 8 rows
+  config.rollout.cache_dtype = 'bfloat16'
+  mesh = mesh_lib.make_mesh(**config.mesh)
+
+  def program():
+    run = shapes.run(config, mesh)
+    return programs.rollout(config, run, layout='heads')
+
+  one = program()
+  assert one.function is speculative.counted
+  told = {
+    name: one.kwargs[name] for name in ('draft_tokens', 'slots', 'window')
+  }
+  assert told == {'draft_tokens': 3, 'slots': 4, 'window': 4}
+  assert one.kwargs['cache_dtype'] == 'bfloat16' and not one.kwargs['solo']
+  # A senior alone has the junior draft for it, and holds both.
+  config.rollout.mode = 'solo'
+  one = program()
+  assert one.kwargs['solo'] and one.args[1] is not None
+  config.rollout.decoder, config.rollout.slots = 'lockstep', 0
+  one = program()
+  assert one.function is lockstep.lockstep and one.args[1] is None

@@ -3,6 +3,8 @@
 import pytest
 
 from tandem.rollout import draft_length
+from tandem.rollout import drafters
+from tandem.rollout import turns as turns_lib
 
 
 def test_expected_tokens():
@@ -61,3 +63,13 @@ def test_controller_measures_first():
       cost[8] = 90
   assert asked == [1, 1, 4, 4, 8, 8, 8, 8, 8]
   assert controller.next() == 4
+
+
+def test_the_chance_of_a_bonus_is_the_verifiers():
+  word = turns_lib.Turns(p=0.3)
+  chance = drafters.bonus_chance
+  assert chance('junior', True, word) == 0.3
+  assert chance('senior', True, word) == 0.7
+  assert chance('junior', False, word) == 1
+  assert chance('lookup', True, word) == chance('holder', True, word) == 0
+  assert chance('junior', True, turns_lib.Turns(schedule='strict_word')) == 0

@@ -48,6 +48,13 @@ def decode(how, senior, junior, helper=None):
     ({'decoder': 'speculative'}, False, True, True),  # the helper drafts
     ({'decoder': 'speculative', 'drafter': 'lookup'}, False, True, True),
     ({'decoder': 'speculative', 'drafter': 'holder'}, False, False, False),
+    (
+      {'decoder': 'speculative', 'drafter': 'holder', 'slots': 3},
+      False,
+      True,
+      False,
+    ),
+    ({'drafter': 'senior', 'slots': 3}, False, True, False),
   ],
 )
 def test_who_decodes(settings, tandem, counted, drafted):
