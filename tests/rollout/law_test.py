@@ -19,7 +19,7 @@ from tandem.rollout import speculative as speculative_lib
 from tandem.rollout import turns as turns_lib
 from tests import fakes
 
-ROWS, LIMIT, PROMPT = 4000, 3, [3, 0]
+ROWS, LIMIT, PROMPT = 8000, 3, [3, 0]
 CFG = dataclasses.replace(fakes.SMALLER, vocab=5)
 TURNS = turns_lib.Turns(cap=2, p=0.3)
 BOUNDARY = np.array([0, 0, 1, 0, 1], bool)
@@ -27,6 +27,13 @@ BOUNDARY = np.array([0, 0, 1, 0, 1], bool)
 
 def lockstep(*args, **kwargs):
   return lockstep_lib.lockstep(*args, **kwargs)
+
+
+def drafted(*args, **kwargs):
+  """The junior drafts."""
+  out, counts = speculative_lib.counted(*args, **kwargs, draft_tokens=2)
+  assert 0 < counts.passed.sum() < counts.tested.sum()
+  return out
 
 
 def refilled(*args, **kwargs):
@@ -79,7 +86,7 @@ def surplus(out, p: float) -> float:
   return (statistic - freedom) / (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize('decode', [lockstep, refilled])
+@pytest.mark.parametrize('decode', [lockstep, drafted, refilled])
 def test_responses_follow_the_mixture(decode):
   pair = [
     decoder.decode_params(fakes.params(CFG, seed), CFG) for seed in (0, 1)

@@ -260,62 +260,6 @@ def test_devices_change_nothing(shape, model):
   assert_equal(got, want, Turns(cap=3), case)
 
 
-def test_the_law_is_the_mixture():
-  """Chi-square of all responses of up to three tokens over five ids."""
-  cfg = dataclasses.replace(fakes.SMALLER, vocab=5)
-  models = [fakes.params(cfg, seed) for seed in (0, 1)]
-  turns, rows, limit = Turns(cap=2, p=0.3), 8000, 3
-  boundary, prompt = np.array([0, 0, 1, 0, 1], bool), [3, 0]
-  out, counts = speculative_lib.counted(
-    *(decoder.decode_params(tree, cfg) for tree in models),
-    types.Context(ids=jnp.asarray([prompt]), lengths=jnp.asarray([2])),
-    fakes.row_keys(rows, seed=5),
-    jnp.asarray(boundary),
-    senior_cfg=cfg,
-    junior_cfg=cfg,
-    group=rows,
-    max_tokens=limit,
-    eos_ids=(fakes.EOS,),
-    turns=turns,
-    sampling=PLAIN,
-    draft_tokens=2,
-  )
-  assert 0 < counts.passed.sum() < counts.tested.sum()
-
-  laws = [fakes.next_logits(tree, cfg, size=8) for tree in models]
-  expected = {}
-
-  def grow(response, senior, since, chance):
-    """Adds up the chance of every way to write every response."""
-    if len(response) == limit or fakes.EOS in response[-1:]:
-      expected[response] = expected.get(response, 0) + chance
-      return
-    logits = laws[0 if senior else 1](prompt + list(response)).astype(float)
-    law = np.exp(logits - logits.max())
-    for token, probability in enumerate(law / law.sum()):
-      each = chance * probability
-      if boundary[token] or since + 1 >= turns.cap:
-        grow(response + (token,), True, 0, each * turns.p)
-        grow(response + (token,), False, 0, each * (1 - turns.p))
-      else:
-        grow(response + (token,), senior, since + 1, each)
-
-  grow((), True, 0, turns.p)
-  grow((), False, 0, 1 - turns.p)
-  seen = dict.fromkeys(expected, 0)
-  for tokens, length in zip(np.asarray(out.tokens), np.asarray(out.lengths)):
-    seen[tuple(tokens[:length].tolist())] += 1
-  found, wanted = np.array([(seen[r], rows * c) for r, c in expected.items()]).T
-  rare = wanted < 5  # these make one cell
-  pool = lambda x: np.append(x[~rare], x[rare].sum())
-  found, wanted = pool(found), pool(wanted)
-  np.testing.assert_allclose(wanted.sum(), rows)
-  statistic = ((found - wanted) ** 2 / wanted).sum()
-  freedom = len(wanted) - 1
-  # Mean `freedom`, variance twice that; 3 deviations.
-  assert statistic < freedom + 3 * (2 * freedom) ** 0.5, (statistic, freedom)
-
-
 def test_bad_input_is_named():
   case = CASE | {'draft_tokens': 2}
   for changes, message in (
