@@ -73,7 +73,8 @@ def check(config) -> None:
   for name, legal in _NAMED.items():
     value = _value(config, name)
     if value not in legal:
-      raise ValueError(f'{name}={value!r} is not one of {", ".join(legal)}.')
+      legal = ', '.join(x or "''" for x in legal)
+      raise ValueError(f'{name}={value!r} is not one of {legal}.')
   if not 0 <= config.seed < 2**32:
     raise ValueError(f'seed={config.seed} must be in [0, 2**32).')
   _check_drafter(config.rollout)

@@ -32,6 +32,10 @@ def test_the_defaults_are_fine():
     ({'model.remat': 'all'}, "model.remat='all' is not one of none, block"),
     ({'rollout.draft_tokens': -1}, 'draft_tokens=-1 must be at least 0'),
     ({'rollout.slots': -1}, 'slots=-1 must be at least 0'),
+    (
+      {'rollout.cache_dtype': 'int8'},
+      "'int8' is not one of '', float32, bfloat16",
+    ),
     ({'rollout.decoder': 'fast'}, "'fast' is not one of lockstep, speculative"),
     ({'rollout.drafter': 'teacher'}, "'teacher' is not one of junior, senior"),
     (
