@@ -95,6 +95,10 @@ def in_rounds(turns, keys, drafter, bonus=None):
       assert emit[row, :size].all() and (size > 0) == (not done[row])
       tokens[row] += np.asarray(got.tokens)[row, :size].tolist()
       authors[row] += np.asarray(got.author)[row, :size].tolist()
+    if bonus:  # its drafter has the record of the token still to make
+      last = emit[:, -1]
+      assert not (np.asarray(got.ended) & last).any()
+      assert (t + emit.sum(1) < LIMIT)[last].all()
     rounds += ~done
     np.testing.assert_array_equal(got.counts.rounds, ~done)
     done |= np.asarray(got.ended) | (t + emit.sum(1) >= LIMIT)

@@ -151,6 +151,26 @@ def test_holder_drafts(name):
   assert 0 < counts.passed.sum() < counts.tested.sum()
 
 
+def test_the_holder_of_a_turn_is_right_until_it_ends():
+  # Rounds as long as turns: each is drafted by who writes it.
+  turns = Turns(schedule='chunk', chunk=4, first='senior')
+  case = CASE | {'lengths': (3,), 'group': 1}
+  refused = {}
+  for drafter in ('junior', 'holder'):
+    total = 0
+    for seed in range(4):
+      _, counts = counted(
+        turns,
+        drafter=drafter,
+        draft_tokens=4,
+        keys=fakes.row_keys(1, seed=seed),
+        **case,
+      )
+      total += int((counts.tested - counts.passed).sum())
+    refused[drafter] = total
+  assert refused['holder'] == 0 < refused['junior']
+
+
 def test_the_case_ends_in_every_way():
   out = lockstep_test.run(Turns(cap=3), **CASE)
   finish, author = np.asarray(out.finish), np.asarray(out.author)
