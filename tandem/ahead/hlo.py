@@ -2,7 +2,8 @@
 
 The text is of one device: shapes in it are shards. A loop's body stands there
 once; `runs` multiplies it out, by the trip count that the compiler wrote
-beside the loop, else by the one that the caller names.
+beside the loop or that its condition counts to, else by the one that the caller
+names.
 """
 
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ class Instruction:
   calls: tuple[str, ...]  # computations that it runs
   root: bool
   text: str  # what follows the operands
+  literal: str = ''  # of a constant
 
   @property
   def bytes(self) -> float:
@@ -110,7 +112,14 @@ def _instruction(root, name: str, rest: str) -> Instruction:
   if opcode == 'parameter':
     operands = [inside.strip()]
   return Instruction(
-    name, opcode, shapes(kind), tuple(operands), tuple(calls), bool(root), after
+    name,
+    opcode,
+    shapes(kind),
+    tuple(operands),
+    tuple(calls),
+    bool(root),
+    after,
+    inside.strip() if opcode == 'constant' else '',
   )
 
 
@@ -148,6 +157,24 @@ class Module:
     """
     return iter(self._runs(trips))
 
+  def _trips(self, loop: Instruction) -> int | None:
+    """How often a loop runs; None where that depends on data.
+
+    CPU and GPU compilers write it beside the loop. A TPU's leave it in the
+    condition, which for jax's scans is counter < constant, from 0 by 1.
+    """
+    if known := _TRIPS.search(loop.text):
+      return int(known.group(1))
+    name = re.search(r'condition=%?([\w.\-]+)', loop.text).group(1)
+    condition = self.computations.get(name, {})
+    end = next((one for one in condition.values() if one.root), None)
+    if not end or end.opcode != 'compare' or 'direction=LT' not in end.text:
+      return None
+    counter, bound = (condition[operand] for operand in end.operands)
+    if counter.opcode != 'get-tuple-element' or not bound.literal.isdigit():
+      return None
+    return int(bound.literal)
+
   @functools.cache  # noqa: B019, a module lives as long as its report
   def _runs(self, trips: int) -> tuple[tuple[str, float, bool], ...]:
     out, stack = [], [(self.entry, 1.0, False)]
@@ -156,10 +183,10 @@ class Module:
       out.append((name, times, inside))
       for one in self.computations[name].values():
         if one.opcode == 'while':
-          known = _TRIPS.search(one.text)
+          known = self._trips(one)
           # A loop on data inside another is none of ours; it is rare and short.
-          count = int(known.group(1)) if known else 1 if inside else trips
-          loops = inside or not known
+          count = known or (1 if inside else trips)
+          loops = inside or known is None
           body = re.search(r'body=%?([\w.\-]+)', one.text).group(1)
           stack.append((body, times * count, loops))
         elif one.opcode in ('call', 'conditional'):

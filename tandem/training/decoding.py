@@ -72,7 +72,7 @@ class Decoding:
       pair or self.drafter == 'lookup' or (helper and self.drafter == 'junior')
     )
 
-  def choose(self, pair: bool, helper: bool, rows: int, k: int) -> 'Choice':
+  def choose(self, pair: bool, helper: bool, rows: int, k: int) -> Choice:
     """The program of a rollout; what compile_ahead compiles, too.
 
     Args:

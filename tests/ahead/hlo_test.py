@@ -121,3 +121,27 @@ def test_a_real_program(mesh):
   assert [x.axes for x in reduces] == [('tensor',)]
   assert reduces[0].count == 6
   assert reduces[0].bytes == 6 * (16 / 2) * 64 * 4
+
+
+def test_a_tpus_scan_counts_in_its_condition(mesh):
+  # What jax's scans become: counter < constant, and nothing beside the loop.
+  counts = """  %n = s32[]{:T(128)} constant(36)
+  %k = s32[]{:T(128)} get-tuple-element(%c.1), index=0
+  ROOT %lt = pred[]{:T(512)} compare(%k, %n), direction=LT
+"""
+  on_data = '  ROOT %no = pred[]{:T(512)} constant(false)\n'
+  assert on_data in TEXT
+  module = hlo.Module(TEXT.replace(on_data, counts))
+  times = {name: (n, inside) for name, n, inside in module.runs(trips=7)}
+  assert times['body'] == (36, False)
+  (found,) = (
+    x for x in collectives.find(module, mesh, 7) if x.kind == 'all-reduce'
+  )
+  assert found.count == 36 and found.in_loop == 0
+  # A bound that is carried, or a test of more than the counter, is of data.
+  for bound in ('get-tuple-element(%c.1), index=2', 'parameter(1)'):
+    text = TEXT.replace(on_data, counts.replace('constant(36)', bound))
+    times = {name: n for name, n, _ in hlo.Module(text).runs(trips=7)}
+    assert times['body'] == 7
+  text = TEXT.replace(on_data, counts.replace('compare', 'and'))
+  assert dict(x[:2] for x in hlo.Module(text).runs(trips=7))['body'] == 7
