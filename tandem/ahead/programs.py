@@ -99,7 +99,7 @@ def rollout(
     sampling=build.sampling(section),
     layout=layout,
   )
-  how = decoding.from_config(section, mesh)
+  how = decoding.from_config(config, mesh)
   choice = how.choose(
     pair,
     'junior' in run.frozen,

@@ -165,8 +165,9 @@ class Decoding:
     return rollout, counts
 
 
-def from_config(section, mesh: jax.sharding.Mesh) -> Decoding:
+def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
   """As config.rollout says."""
+  section = config.rollout
   read = cache.read
   if section.attention != 'xla':
     read = cache.reader(section.attention, mesh)

@@ -141,7 +141,7 @@ def setup(
     mesh=mesh,
     seed=config.seed,
     max_response=config.rollout.max_response,
-    decoding=decoding.from_config(config.rollout, mesh),
+    decoding=decoding.from_config(config, mesh),
   )
   initial = models.initial_params(config, config.model.source, cfg, mesh)
   models.describe(cfg, initial)
