@@ -74,14 +74,14 @@ def decode_copy(config, run: shapes_lib.Run) -> Program:
 
 
 def rollout(
-  config, run: shapes_lib.Run, *, layout: str, rounds: int = 0
+  config, run: shapes_lib.Run, *, platform: str, rounds: int = 0
 ) -> Program:
   """The decode program of a training step, as training.decoding chooses it.
 
   Args:
     config: of the run.
     run: its arrays.
-    layout: of the cache on the target.
+    platform: of the target, `gpu` or `tpu`.
     rounds: passes of speculative decoding; 0: as many as lockstep's, as if no
       draft were accepted.
   """
@@ -97,7 +97,7 @@ def rollout(
     eos_ids=(vocab - 2, vocab - 1),  # which two changes no shape
     turns=build.turns(config),
     sampling=build.sampling(section),
-    layout=layout,
+    platform=platform,
   )
   how = decoding.from_config(config, mesh)
   choice = how.choose(
@@ -177,11 +177,11 @@ def update(config, run: shapes_lib.Run) -> Program:
   )
 
 
-def all_of(config, run: shapes_lib.Run, *, layout: str, rounds: int = 0):
+def all_of(config, run: shapes_lib.Run, *, platform: str, rounds: int = 0):
   """Every program of a training step, in the order of the loop."""
   return [
     decode_copy(config, run),
-    rollout(config, run, layout=layout, rounds=rounds),
+    rollout(config, run, platform=platform, rounds=rounds),
     *scorings(config, run),
     update(config, run),
   ]

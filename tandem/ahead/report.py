@@ -273,8 +273,8 @@ def run(
     return out
   hosts = sizes[0] * sizes[1] if chip.platform == 'cuda' else 1
   reporter = Reporter(config, run_, chip, attention_utilisation, hosts)
-  layout = 'slots' if chip.platform == 'tpu' else 'heads'
-  todo = programs_lib.all_of(config, run_, layout=layout, rounds=rounds)
+  platform = 'tpu' if chip.platform == 'tpu' else 'gpu'
+  todo = programs_lib.all_of(config, run_, platform=platform, rounds=rounds)
   todo = [one for one in todo if not only or one.name in only]
   parts, worst, compiled_s = {}, None, 0.0
   bar = tqdm.tqdm(todo, unit='program', disable=None)

@@ -70,9 +70,9 @@ class Cache:
     return jnp.repeat(self.prefix_lengths, rows // self.prefix_lengths.shape[0])
 
 
-def default_layout() -> str:
-  """The layout that this backend decodes without copying."""
-  return 'slots' if jax.default_backend() == 'tpu' else 'heads'
+def default_layout(platform: str | None = None) -> str:
+  """The layout that a platform, or else this backend, decodes uncopied."""
+  return 'slots' if (platform or jax.default_backend()) == 'tpu' else 'heads'
 
 
 def allocate(

@@ -46,7 +46,7 @@ class _Carry:
     'window',
     'cache_dtype',
     'read',
-    'layout',
+    'platform',
   ),
 )
 def lockstep(
@@ -66,7 +66,7 @@ def lockstep(
   window: int | None = None,
   cache_dtype: str | None = None,
   read: cache_lib.Read = cache_lib.read,
-  layout: str | None = None,
+  platform: str | None = None,
 ) -> types.Rollout:
   """Writes one response per row.
 
@@ -90,7 +90,8 @@ def lockstep(
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
     read: cache.read, or what cache.reader makes.
-    layout: of the cache; None for the backend's own.
+    platform: that the program is for, `cpu`, `gpu` or `tpu`: its cache's layout
+      and what is worth keeping; None for the backend at hand.
 
   Returns:
     A Rollout of N rows by T positions.
@@ -167,7 +168,7 @@ def lockstep(
     group=group,
     slots=sizes[0],
     dtype=cache_dtype,
-    layout=layout,
+    layout=cache_lib.default_layout(platform),
   )
   carry = _Carry(
     t=jnp.zeros((), jnp.int32),

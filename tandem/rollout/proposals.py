@@ -36,12 +36,14 @@ class Sampler:
     keys: [M] typed keys, of the rows in the slots.
     sampling: the law's settings.
     vocab: V, of the writers.
+    keep: the drafter's noise is kept for the verifier, not drawn again.
     attend: cache.read, or what cache.reader makes.
   """
 
   keys: jax.Array
   sampling: sampling_lib.Sampling
   vocab: int
+  keep: bool = False
   attend: cache_lib.Read = cache_lib.read
 
   def noise(self, at: jax.Array) -> jax.Array | None:
@@ -107,7 +109,7 @@ class Ahead:
   said: Said  # at each of them
   guess: jax.Array  # [M] int32; its last proposal, which it has not read
   before: Said | None  # [M, 1]; at the token before them, read again
-  noise: jax.Array | None  # [M, C, V], where it is worth keeping
+  noise: jax.Array | None  # [M, C, V], where it is kept
 
 
 def run_ahead(
@@ -129,16 +131,13 @@ def run_ahead(
     before: [M] int32, the token before it, if the drafter may not have read it
       yet: then the first pass reads both.
   """
-  # Drawing costs a CPU more than keeping; elsewhere a draw is fused into the
-  # choice and is never in memory, which is what runs short there.
-  keep = jax.default_backend() == 'cpu'
 
   def step(carry, t):
     token, cache = carry
     noise = sampler.noise(t[:, None])
     said, cache = read(sampler, model, cache, token[:, None], t[:, None], noise)
     said = jax.tree.map(lambda a: a[:, 0], said)
-    kept = noise[:, 0] if keep and noise is not None else None
+    kept = noise[:, 0] if sampler.keep and noise is not None else None
     return (said.choice, cache), (token, said, kept)
 
   if before is None:
@@ -159,7 +158,7 @@ def run_ahead(
   (guess, cache), out = jax.lax.scan(
     step, (first.choice[:, 0], cache), at[:, 1:].T
   )
-  own = (token[:, None], first, noise if keep else None)
+  own = (token[:, None], first, noise if sampler.keep else None)
   inputs, said, noise = jax.tree.map(
     lambda a, b: jnp.concatenate([a, b], 1), own, _rows_first(out)
   )

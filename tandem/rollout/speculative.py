@@ -79,7 +79,7 @@ class _Carry:
     'window',
     'cache_dtype',
     'read',
-    'layout',
+    'platform',
   ),
 )
 def counted(
@@ -103,7 +103,7 @@ def counted(
   window: int | None = None,
   cache_dtype: str | None = None,
   read: cache_lib.Read = cache_lib.read,
-  layout: str | None = None,
+  platform: str | None = None,
 ) -> tuple[types.Rollout, resolve_lib.Counts]:
   """Writes one response per row: lockstep's, in fewer passes.
 
@@ -132,7 +132,8 @@ def counted(
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
     read: cache.read, or what cache.reader makes.
-    layout: of the cache; None for the backend's own.
+    platform: that the program is for, `cpu`, `gpu` or `tpu`: its cache's layout
+      and what is worth keeping; None for the backend at hand.
 
   Returns:
     A Rollout of N rows by T positions, and how drafting went.
@@ -154,6 +155,9 @@ def counted(
   writers = ('senior', 'junior') if pair else ('senior',)
   bonus = drafters.bonus(drafter, k, pair, turns)
   eos = jnp.asarray(eos_ids, jnp.int32)
+  # Drawing costs a CPU more than keeping; elsewhere a draw is fused into the
+  # choice and is never in memory, which is what runs short there.
+  keep = (platform or jax.default_backend()) == 'cpu'
   first = frame.last_tokens(prompts)
 
   def begin(row):
@@ -170,7 +174,7 @@ def counted(
 
     Also the drafter's words at the position before, where there is a bonus.
     """
-    sampler = proposals.Sampler(row_keys[row], sampling, vocab, read)
+    sampler = proposals.Sampler(row_keys[row], sampling, vocab, keep, read)
     caches, said, drawn, before = dict(c.caches), {}, None, None
     if drafter == 'lookup':
       end = prompts.lengths[row // group] + c.t
@@ -323,7 +327,7 @@ def counted(
     group=group,
     slots=sizes[0],
     dtype=cache_dtype,
-    layout=layout,
+    layout=cache_lib.default_layout(platform),
     owner=owner,
   )
   zeros = jnp.zeros((n,), jnp.int32)

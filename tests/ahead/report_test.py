@@ -140,7 +140,7 @@ def test_the_rollout_is_the_one_that_training_chooses():
 
   def program():
     run = shapes.run(config, mesh)
-    return programs.rollout(config, run, layout='heads')
+    return programs.rollout(config, run, platform='gpu')
 
   one = program()
   assert one.function is speculative.counted

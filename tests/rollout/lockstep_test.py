@@ -224,9 +224,9 @@ def test_padding_of_prompts_changes_nothing():
   assert_same(run(prompts=wide), run(prompts=wide.replace(ids=wide.ids[:, :5])))
 
 
-@pytest.mark.parametrize('layout', ['heads', 'slots'])
-def test_cache_layouts_agree(layout):
-  assert_same(run(layout=layout), run(layout=None))
+@pytest.mark.parametrize('platform', ['gpu', 'tpu'])
+def test_the_programs_of_other_platforms_agree(platform):
+  assert_same(run(platform=platform), run(platform=None))
 
 
 def test_what_is_past_the_end_is_zero():

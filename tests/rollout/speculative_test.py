@@ -93,9 +93,9 @@ def assert_equal(got, want, turns, case):
     (Turns(cap=3), 'junior', 4, {}),
     (Turns(cap=3), 'lookup', 4, {}),
     (Turns(schedule='strict_word'), 'senior', 8, {'senior': FULL}),
-    (Turns(cap=2), 'junior', 3, {'sampling': FILTERED}),
+    (Turns(cap=2), 'junior', 3, {'sampling': FILTERED, 'platform': 'tpu'}),
   ],
-  ids=['junior', 'lookup', 'strict_word_senior', 'filtered'],
+  ids=['junior', 'lookup', 'strict_word_senior', 'filtered_as_on_a_tpu'],
 )
 def test_equals_lockstep(turns, drafter, k, changes):
   case = CASE | changes
