@@ -54,7 +54,7 @@ def run(config, workdir) -> dict[str, Any]:
     workdir: made if absent. DESIGN 4 lists the files left there.
 
   Returns:
-    The last step's metrics.
+    The last step's metrics; none if SIGTERM came before the first one.
 
   Raises:
     ValueError: bad input, named before any device work.
@@ -64,8 +64,8 @@ def run(config, workdir) -> dict[str, Any]:
   resume.check(config.to_dict(), workdir)
   workdir = pathlib.Path(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
-  phase = ['other']
-  with contextlib.ExitStack() as stack:
+  phase, metrics = ['other'], {}
+  with preemption.PreemptionGuard() as guard, contextlib.ExitStack() as stack:
     stack.enter_context(_memory_advice(config, phase))
     verifier = stack.enter_context(
       verifier_lib.Verifier(
@@ -201,7 +201,7 @@ def run(config, workdir) -> dict[str, Any]:
       checkpoints.save(step, state, dict(host), metrics)
 
     # ---- The loop -----------------------------------------------------------
-    metrics, history = {}, []
+    history = []
     if found:  # the alarms compare with the run's first steps
       history = [
         past
@@ -217,7 +217,7 @@ def run(config, workdir) -> dict[str, Any]:
     if start == 0 and not found and config.eval.every_steps:
       metrics = evaluated(0)
       writer.write(0, metrics)
-    guard = stack.enter_context(preemption.PreemptionGuard())
+    guard.wait_for_steps()
     profiler = stack.enter_context(
       profile_lib.Profiler(workdir, config.log.profile_steps)
     )

@@ -19,7 +19,6 @@ from tandem.training import checkpoint
 from tandem.training import integrity
 from tandem.training import mesh as meshes
 from tandem.training import optimizer
-from tandem.training import preemption
 from tandem.training import sharding
 
 
@@ -300,12 +299,3 @@ def test_frozen_weights_are_stored_once(tmp_path):
   )
   np.testing.assert_array_equal(got['embed'], params['embed'])
   assert host == {'from': 'x'}
-
-
-def test_sigterm_sets_a_flag_and_the_handler_comes_back():
-  before = signal.getsignal(signal.SIGTERM)
-  with preemption.PreemptionGuard() as guard:
-    assert not guard.should_leave()
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert guard.should_leave()
-  assert signal.getsignal(signal.SIGTERM) == before
