@@ -106,6 +106,7 @@ def run(config, workdir) -> dict[str, Any]:
         wandb={'project': config.log.wandb_project}
         if config.log.wandb_project
         else None,
+        resumed=found,
       )
     )
     writer.cut_back(start if found else -1)

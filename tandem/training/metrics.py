@@ -94,7 +94,15 @@ class MetricWriter:
     path: metrics.jsonl.
   """
 
-  def __init__(self, workdir, *, tensorboard=True, wandb=None, stdout=True):
+  def __init__(
+    self,
+    workdir,
+    *,
+    tensorboard=True,
+    wandb=None,
+    stdout=True,
+    resumed=False,
+  ):
     """Opens DIR/metrics.jsonl to append.
 
     Args:
@@ -102,6 +110,7 @@ class MetricWriter:
       tensorboard: also write events, where tensorboardX is installed.
       wandb: keyword arguments of `wandb.init`, or None for no W&B.
       stdout: print one line per step.
+      resumed: go on with the W&B run that the workdir had, if it had one.
 
     Raises:
       ValueError: W&B was asked for and is not installed.
@@ -115,7 +124,7 @@ class MetricWriter:
     if not self._active:
       return
     if wandb is not None:
-      self._wandb = _start_wandb(workdir, wandb)
+      self._wandb = _start_wandb(self.path.parent, wandb, resumed)
     if tensorboard:
       self._events_class = _find_tensorboard()
     self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +214,12 @@ def _find_tensorboard():
   return tensorboardX.SummaryWriter
 
 
-def _start_wandb(workdir, settings: Mapping):
+def _start_wandb(workdir: pathlib.Path, settings: Mapping, resumed: bool):
+  """A W&B run; the workdir remembers which.
+
+  Steps that were logged there and lost here are made again and equal; W&B
+  keeps the first and drops what is logged for a step twice.
+  """
   try:
     import wandb
   except ImportError as error:
@@ -213,4 +227,10 @@ def _start_wandb(workdir, settings: Mapping):
       'W&B was asked for and is not installed; pip install '
       "'tandem-rl[wandb]', or set log.wandb_project=''."
     ) from error
-  return wandb.init(dir=str(workdir), **settings)
+  told = workdir / 'wandb_run.txt'
+  if resumed and told.exists():
+    settings = {'id': told.read_text(), 'resume': 'allow', **settings}
+  workdir.mkdir(parents=True, exist_ok=True)
+  run = wandb.init(dir=str(workdir), **settings)
+  told.write_text(run.id)
+  return run

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -74,6 +75,27 @@ def test_tensorboard_events_are_written(tmp_path):
   with writer(tmp_path, tensorboard=True) as out:
     out.write(1, {'loss': 0.5})
   assert list(tmp_path.glob('events.out.tfevents*'))
+
+
+def test_a_resumed_run_goes_on_in_its_own_wandb_run(tmp_path, monkeypatch):
+  begun = []
+
+  def init(**settings):
+    begun.append(settings)
+    name = settings.get('id', f'run{len(begun)}')
+    return types.SimpleNamespace(
+      id=name, log=lambda *_, **__: None, finish=lambda: None
+    )
+
+  monkeypatch.setitem(sys.modules, 'wandb', types.SimpleNamespace(init=init))
+  for resumed in (True, True, False, True):
+    with writer(tmp_path, wandb={'project': 'x'}, resumed=resumed) as out:
+      out.write(1, {'loss': 0.5})
+  asked = [settings.get('id') for settings in begun]
+  # A workdir's first run, and one that begins anew there, are new ones.
+  assert asked == [None, 'run1', None, 'run3']
+  assert begun[1]['resume'] == 'allow' and 'resume' not in begun[2]
+  assert all(settings['project'] == 'x' for settings in begun)
 
 
 def test_without_the_extras(tmp_path, monkeypatch, caplog):
