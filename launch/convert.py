@@ -20,6 +20,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from launch import saved_step
 from tandem.models import weights
 from tandem.text import tokenizer as tokenizer_lib
 from tandem.training import export
@@ -27,22 +28,20 @@ from tandem.training import export
 _SOURCE = flags.DEFINE_string(
   'source', None, 'Run, directory, .gguf file, hub id or preset.', required=True
 )
-_STEP = flags.DEFINE_integer(
-  'step', None, 'Of a run: a saved step; the newest if unset.'
-)
 _TARGET = flags.DEFINE_string(
   'target', None, 'New or empty directory.', required=True
 )
 _DTYPE = flags.DEFINE_enum(
   'dtype', 'bfloat16', weights.DTYPES, 'Of the weights in the target.'
 )
+flags.adopt_module_key_flags(saved_step)
 
 
 def read():
   """(params, their config, the tokenizer) of --source."""
   if export.is_run(_SOURCE.value):
-    return export.trained(_SOURCE.value, _STEP.value)
-  if _STEP.value is not None:
+    return export.trained(_SOURCE.value, saved_step.STEP.value)
+  if saved_step.STEP.value is not None:
     raise ValueError('--step belongs to the workdir of a run; leave it out.')
   source = weights.resolve(_SOURCE.value)
   cfg = weights.load_config(source)

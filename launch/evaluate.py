@@ -12,13 +12,14 @@ from ml_collections import config_flags
 
 from launch import command
 from launch import multihost
+from launch import saved_step
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'configs/NAME.py, or configs/NAME.py:ARG', lock_config=True
 )
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Directory of the run.')
-_STEP = flags.DEFINE_integer('step', None, 'A saved step; the newest if unset.')
 flags.adopt_module_key_flags(multihost)
+flags.adopt_module_key_flags(saved_step)
 
 
 def main():
@@ -27,7 +28,7 @@ def main():
   from tandem.training import console
 
   console.quiet_libraries()
-  out = evaluate.run(_CONFIG.value, _WORKDIR.value, step=_STEP.value)
+  out = evaluate.run(_CONFIG.value, _WORKDIR.value, step=saved_step.STEP.value)
   print(json.dumps(out, indent=2))
 
 

@@ -14,12 +14,12 @@ from absl import flags
 from ml_collections import config_flags
 
 from launch import command
+from launch import saved_step
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'configs/NAME.py, or configs/NAME.py:ARG', lock_config=True
 )
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Directory of a run.')
-_STEP = flags.DEFINE_integer('step', None, 'A saved step; the newest if unset.')
 _PROMPT = flags.DEFINE_string('prompt', None, 'The problem; stdin if unset.')
 _GOLD = flags.DEFINE_string('gold', '', 'Its answer, to have it graded.')
 _MODEL = flags.DEFINE_enum(
@@ -34,6 +34,7 @@ _TOP_P = flags.DEFINE_float('top_p', None, 'Likewise; 1 keeps all.')
 _MAX_TOKENS = flags.DEFINE_integer(
   'max_tokens', None, 'Tokens of a response; as in training if unset.'
 )
+flags.adopt_module_key_flags(saved_step)
 
 
 def main():
@@ -57,7 +58,7 @@ def main():
     config,
     prompt,
     workdir=_WORKDIR.value,
-    step=_STEP.value,
+    step=saved_step.STEP.value,
     model=_MODEL.value,
     samples=_SAMPLES.value,
     sampling={name: x for name, x in law.items() if x is not None},

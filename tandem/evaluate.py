@@ -105,13 +105,14 @@ def run_model(
   return Result(np.asarray(correct), samples, rows)
 
 
-def run(config, workdir: str, *, step: int | None = None) -> dict:
-  """Evaluates a run's newest checkpoint; writes DIR/eval.json.
+def run(config, workdir: str, *, step: int | str | None = None) -> dict:
+  """Evaluates a run's checkpoint; writes DIR/eval.json.
 
   Args:
     config: as in training.
     workdir: of the run.
-    step: a committed step, or None for the newest.
+    step: a committed step, 'best' by config.checkpoint.best_metric, or None
+      for the newest.
 
   Returns:
     What eval.json holds.
@@ -123,7 +124,9 @@ def run(config, workdir: str, *, step: int | None = None) -> dict:
   workdir = pathlib.Path(workdir)
   with (
     checkpoint_lib.Checkpoints(
-      workdir / 'checkpoints', read_only=True
+      workdir / 'checkpoints',
+      best_metric=config.checkpoint.best_metric or None,
+      read_only=True,
     ) as checkpoints,
     verifier_lib.Verifier(
       config.reward.workers, config.reward.limit_s, config.reward.mode

@@ -52,7 +52,7 @@ def run(
   prompt: str,
   *,
   workdir=None,
-  step: int | None = None,
+  step: int | str | None = None,
   model: str = 'pair',
   samples: int = 1,
   sampling: Mapping | None = None,
@@ -65,7 +65,7 @@ def run(
     prompt: a problem's text; instruction and chat template are added as
       config.data says.
     workdir: of a run; None for the initial weights of the config.
-    step: a committed step of it, or None for the newest.
+    step: a committed step of it, 'best', or None for the newest.
     model: pair, senior or junior.
     samples: how many responses.
     sampling: fields of config.eval's law to change, such as temperature.
@@ -81,6 +81,8 @@ def run(
   if not prompt.strip():
     raise ValueError('the prompt is empty; give --prompt or text on stdin.')
   workdir = pathlib.Path(workdir) if workdir else None
+  if step is not None and not workdir:
+    raise ValueError(f'--step={step} is of a run; give its --workdir, too.')
   if workdir and not workdir.is_dir():
     raise ValueError(f'--workdir={workdir} does not exist.')
   config = _for_one_prompt(config, workdir, model, samples)
@@ -94,7 +96,11 @@ def run(
     params, at = parts.initial, 0
     if workdir:
       checkpoints = stack.enter_context(
-        checkpoint_lib.Checkpoints(workdir / 'checkpoints', read_only=True)
+        checkpoint_lib.Checkpoints(
+          workdir / 'checkpoints',
+          best_metric=config.checkpoint.best_metric or None,
+          read_only=True,
+        )
       )
       state, host, at = setup_lib.take_state(parts, checkpoints, config, step)
       params = state.params

@@ -123,6 +123,24 @@ class Checkpoints:
     """The committed step with the best metric, if any has one."""
     return self._policy.best(self.steps())
 
+  def named(self, step: int | str) -> int:
+    """A step as commands name it: its number, or 'best' by the metric.
+
+    Raises:
+      ValueError: 'best' where no committed step has the metric.
+    """
+    if step != 'best':
+      return int(step)
+    best = self.best_step()
+    if best is None:
+      raise ValueError(
+        f'no best step in {self.directory}: none of {self.steps()} was saved '
+        f'with checkpoint.best_metric={self._best_metric!r}, which only steps '
+        'have that are evaluated and saved; give a number, or leave --step out '
+        'for the newest.'
+      )
+    return best
+
   def save(
     self,
     step: int,

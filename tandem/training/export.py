@@ -26,7 +26,7 @@ def is_run(directory: str | os.PathLike) -> bool:
 
 
 def trained(
-  workdir: str | os.PathLike, step: int | None = None
+  workdir: str | os.PathLike, step: int | str | None = None
 ) -> tuple[decoder.Params, types.ModelConfig, Any]:
   """The senior of a run, under the config that lies there.
 
@@ -34,7 +34,7 @@ def trained(
 
   Args:
     workdir: of the run; nothing in it is changed.
-    step: a committed step, or None for the newest intact one.
+    step: a committed step, 'best', or None for the newest intact one.
 
   Returns:
     float32 params (layers stacked), their config, and the tokenizer: a
@@ -52,7 +52,9 @@ def trained(
   params = jax.eval_shape(lambda: decoder.init_params(jax.random.key(0), cfg))
   _, abstract = setup.state_maker(config, params, mesh_lib.make_mesh())
   with checkpoint_lib.Checkpoints(
-    workdir / 'checkpoints', read_only=True
+    workdir / 'checkpoints',
+    best_metric=config.checkpoint.best_metric or None,
+    read_only=True,
   ) as checkpoints:
     if step is None:
       found = checkpoints.restore_latest(abstract)
@@ -63,6 +65,7 @@ def trained(
         )
       state, _, step = found
     else:
+      step = checkpoints.named(step)
       state, _ = checkpoints.restore(step, abstract)
   logging.info('%s: step %d', workdir, step)
   tokenizer = tokens.tokenizer

@@ -222,13 +222,14 @@ def take_state(
     parts: `parts.initial` is consumed; see `Parts.without_initial`.
     checkpoints: of the run.
     config: of the run.
-    step: a committed step, or None.
+    step: a committed step, 'best', or None.
 
   Returns:
     The state, the host's state (None where nothing was restored), steps done.
   """
   make, abstract = state_maker(config, parts.initial, parts.mesh)
   if step is not None:
+    step = checkpoints.named(step)
     return *checkpoints.restore(step, abstract), step
   if found := checkpoints.restore_latest(abstract):
     return found

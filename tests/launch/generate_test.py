@@ -65,3 +65,5 @@ def test_a_folder_that_is_no_run(tmp_path):
     generate.run(config(), 'What?', workdir=tmp_path)
   with pytest.raises(ValueError, match='does not exist'):
     generate.run(config(), 'What?', workdir=tmp_path / 'none')
+  with pytest.raises(ValueError, match='--step=3 is of a run'):
+    generate.run(config(), 'What?', step=3)

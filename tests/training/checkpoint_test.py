@@ -118,6 +118,7 @@ def test_keeps_the_last_and_the_best(tmp_path):
   with checkpoint.Checkpoints(tmp_path, **kwargs) as saved:
     assert saved.steps() == [2, 3, 4]
     assert saved.best_step() == 2  # remembered across a restart
+    assert saved.named('best') == 2 and saved.named(4) == 4
     saved.save(5, x, {}, {'eval/x': 0.95})
     saved.save(6, x, {})
     saved.wait()
@@ -125,6 +126,11 @@ def test_keeps_the_last_and_the_best(tmp_path):
     assert saved.restore(5, jax.eval_shape(lambda: x))[1] == {}
     with pytest.raises(ValueError, match=r'no step 2; it has \[5, 6\]'):
       saved.restore(2, x)
+  with (
+    checkpoint.Checkpoints(tmp_path, best_metric='eval/y') as other,
+    pytest.raises(ValueError, match=r"none of \[5, 6\] .*='eval/y'"),
+  ):
+    other.named('best')
 
 
 def damage_flip(step):
