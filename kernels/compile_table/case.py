@@ -4,6 +4,7 @@ from collections.abc import Callable
 import importlib
 import importlib.util
 import pkgutil
+import re
 from typing import Any
 from typing import NamedTuple
 
@@ -29,6 +30,18 @@ class Case(NamedTuple):
   def expected(self, target: str) -> str | None:
     """A regular expression of the reason to refuse it, or None: it compiles."""
     return dict(self.refused_on).get(target, self.refused)
+
+  def fault(self, target: str, answer: dict[str, Any]) -> str | None:
+    """What is wrong with the worker's answer for a target, or None."""
+    reason, got = self.expected(target), answer.get('refused')
+    if reason is None and got is not None:
+      return f'{self.name} must compile for {target}; refused: {got}'
+    if reason is not None and not re.search(reason, got or ''):
+      return f'{target} must refuse {self.name} for {reason!r}; got {got}'
+    if reason is None and answer['calls'] < self.calls:
+      calls = f'{answer["calls"]} kernels in {target}, not {self.calls}'
+      return f'{self.name}: {calls}'
+    return None
 
 
 def discover() -> list[Case]:

@@ -10,12 +10,14 @@ TANDEM_GPU_PYTHON, the paths of those environments' python; or here, where the
 running interpreter has them itself.
 """
 
+from collections.abc import Iterator
 import importlib.util
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import tandem
 from tandem.kernels.compile_table import targets
@@ -51,8 +53,10 @@ def missing(platform: str) -> str:
   )
 
 
-def answers(target: str, *, full: bool = False, prefix: str = '') -> list[dict]:
-  """The worker's answers for one target, from a fresh process.
+def answers(
+  target: str, *, full: bool = False, prefix: str = ''
+) -> Iterator[dict]:
+  """The worker's answers for one target, from a fresh process, as they come.
 
   Raises:
     ValueError: no interpreter has the compiler.
@@ -63,19 +67,27 @@ def answers(target: str, *, full: bool = False, prefix: str = '') -> list[dict]:
   if python is None:
     raise ValueError(missing(platform))
   module = 'tandem.kernels.compile_table.worker'
-  done = subprocess.run(
-    [python, '-m', module, target, 'full' if full else 'small', prefix],
-    cwd=home(),
-    env=targets.environment(target),
-    capture_output=True,
-    text=True,
-  )
-  if done.returncode:
-    raise RuntimeError(
-      f'{target}: the compiling process ended with {done.returncode}, after '
-      f'{len(done.stdout.splitlines())} cases: {done.stderr[-3000:]}'
+  arguments = [target, 'full' if full else 'small', prefix]
+  with tempfile.TemporaryFile('w+') as said:
+    process = subprocess.Popen(
+      [python, '-m', module, *arguments],
+      cwd=home(),
+      env=targets.environment(target),
+      stdout=subprocess.PIPE,
+      stderr=said,
+      text=True,
     )
-  return [json.loads(line) for line in done.stdout.splitlines()]
+    count = 0
+    with process:
+      for line in process.stdout:
+        count += 1
+        yield json.loads(line)
+    if process.returncode:
+      said.seek(0)
+      raise RuntimeError(
+        f'{target}: the compiling process ended with {process.returncode}, '
+        f'after {count} cases: {said.read()[-3000:]}'
+      )
 
 
 if __name__ == '__main__':

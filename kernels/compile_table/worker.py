@@ -1,10 +1,12 @@
 """One target, one process: python -m tandem.kernels.compile_table.worker v5e.
 
 Its environment is `targets.environment`'s; `spawn` starts it. Prints a JSON
-object per case: case, target, seconds, then temporary_bytes, argument_bytes and
-calls (kernels in the compiled text), or refused (the compiler's reason).
+object per case: case, target, compiler, seconds, then temporary_bytes,
+argument_bytes and calls (kernels in the compiled text), or refused (the
+compiler's reason).
 """
 
+import importlib.metadata
 import json
 import os
 import re
@@ -19,6 +21,24 @@ from tandem.kernels.compile_table import targets
 
 # How compiled programs name a kernel: Mosaic TPU, Triton, Mosaic GPU.
 CALLS = ('tpu_custom_call', '__gpu$xla.gpu.triton', 'mosaic_gpu')
+COMPILER = {'tpu': 'libtpu', 'gpu': 'jax-cuda13-plugin'}
+
+
+def compiler(platform: str) -> str:
+  """Whose answer it is, with its version."""
+  name = COMPILER[platform]
+  return f'{name} {importlib.metadata.version(name)}'
+
+
+def temporary_bytes(memory) -> int:
+  """The most beside arguments and results, of a program's memory_analysis.
+
+  A TPU's `temp_size` leaves out what lies where a result will be: the peak does
+  not.
+  """
+  ends = memory.argument_size_in_bytes + memory.output_size_in_bytes
+  beyond = memory.peak_memory_in_bytes - ends + memory.alias_size_in_bytes
+  return max(memory.temp_size_in_bytes, beyond)
 
 
 class _Stderr:
@@ -59,7 +79,7 @@ def compile_one(one: case.Case, target: str, mesh: jax.sharding.Mesh) -> dict:
       answer['refused'] = ' '.join(reason.split())
     else:
       memory, text = program.memory_analysis(), program.as_text()
-      answer['temporary_bytes'] = memory.temp_size_in_bytes
+      answer['temporary_bytes'] = temporary_bytes(memory)
       answer['argument_bytes'] = memory.argument_size_in_bytes
       answer['calls'] = sum(
         text.count(f'custom_call_target="{name}') for name in CALLS
@@ -70,14 +90,15 @@ def compile_one(one: case.Case, target: str, mesh: jax.sharding.Mesh) -> dict:
 
 def main(target: str, size: str = 'small', prefix: str = ''):
   """`size`: 'small' or 'full'; `prefix` of the cases' names."""
-  mesh = targets.mesh(target)
+  mesh, platform = targets.mesh(target), targets.platform(target)
+  told = {'compiler': compiler(platform)}
   for one in case.discover():
     if (
-      one.platform == targets.platform(target)
+      one.platform == platform
       and one.full == (size == 'full')
       and one.name.startswith(prefix)
     ):
-      print(json.dumps(compile_one(one, target, mesh)), flush=True)
+      print(json.dumps(compile_one(one, target, mesh) | told), flush=True)
 
 
 if __name__ == '__main__':
