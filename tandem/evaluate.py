@@ -159,7 +159,8 @@ def run(config, workdir: str, *, step: int | str | None = None) -> dict:
         step=at,
         max_prompt=config.rollout.max_prompt,
       )
-      log.write(at, result.rows, suffix=f'eval_{model}')
+      # Beside what the run itself may have left of this step.
+      log.write(at, result.rows, suffix=f'eval_{model}', replace=False)
       estimates = {k: result.pass_at(k) for k in ks}
       out['models'][model] = {
         f'pass_at_{k}': {'value': e.value, 'se': e.se}

@@ -30,6 +30,7 @@ from tandem.training import resume
 from tandem.training import rollout_log
 from tandem.training import setup as setup_lib
 from tandem.training import step as step_lib
+from tandem.training import verdicts
 
 # Knobs that decide memory, for the advice when it runs out.
 _MEMORY_KNOBS = (
@@ -112,6 +113,7 @@ def run(config, workdir) -> dict[str, Any]:
     writer.cut_back(start if found else -1)
     log = rollout_log.RolloutLog(workdir, budget_mb=config.log.rollouts_mb)
     log.cut_back(start if found else -1)
+    recorded = verdicts.Recorded(log.lost() if found else ())
 
     # ---- One evaluation, one step -------------------------------------------
     def evaluated(step: int) -> dict[str, float]:
@@ -127,7 +129,7 @@ def run(config, workdir) -> dict[str, Any]:
           continue
         result = evaluate.run_model(
           model,
-          parts.collector,
+          recorded.collector(parts.collector, f'eval_{model}', step),
           senior,
           parts.junior,
           parts.eval_prompts,
@@ -147,6 +149,7 @@ def run(config, workdir) -> dict[str, Any]:
 
     def rolled_out(step: int) -> refill.Filled:
       senior = parts.speaker(state.params)
+      collector = recorded.collector(parts.collector, 'train', step)
 
       def draw(first_draw: int) -> collect_lib.Collected:
         drawn = batches.draw(
@@ -157,7 +160,7 @@ def run(config, workdir) -> dict[str, Any]:
           max_prompt=config.rollout.max_prompt,
         )
         host['cursor'] += config.rollout.prompts
-        return parts.collector(
+        return collector(
           senior,
           parts.junior if config.rollout.mode == 'tandem' else None,
           drawn.prompts,

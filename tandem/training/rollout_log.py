@@ -6,8 +6,11 @@ and the log says which.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import filecmp
+import itertools
 import json
 import math
 import os
@@ -142,10 +145,9 @@ def make_row(
 
 def read_rows(path) -> list[dict]:
   """The rows of one file; ValueError on another schema."""
-  rows = [
-    json.loads(line)
-    for line in pathlib.Path(path).read_text(encoding='utf-8').splitlines()
-  ]
+  # Never splitlines: a response may hold U+2028, which ends a line there.
+  lines = pathlib.Path(path).read_text(encoding='utf-8').split('\n')
+  rows = [json.loads(line) for line in lines if line]
   for row in rows:
     if row.get('schema') != SCHEMA:
       raise ValueError(
@@ -171,17 +173,26 @@ class RolloutLog:
     if budget_mb is not None and budget_mb < 0:
       raise ValueError(f'rollouts budget_mb={budget_mb} must not be negative.')
     self.directory = pathlib.Path(workdir) / 'rollouts'
+    self._lost = self.directory / 'lost'
     self._budget = None if budget_mb is None else budget_mb * 1e6
     self._active = jax.process_index() == 0 and budget_mb != 0
 
-  def write(self, step: int, rows: Iterable[Mapping], suffix: str = ''):
+  def write(
+    self,
+    step: int,
+    rows: Iterable[Mapping],
+    suffix: str = '',
+    *,
+    replace: bool = True,
+  ):
     """Writes step_NNNNNN[_suffix].jsonl, whole or not at all.
 
     Args:
-      step: names the file; one that is there already is replaced, so that a
-        resumed run overwrites what its lost steps had written.
+      step: names the file.
       rows: from `make_row`.
       suffix: parts an evaluation's file from the training step's.
+      replace: one that is there already; False: it stays, and this one, unless
+        it is the same, becomes step_NNNNNN_suffix_2.jsonl, or _3 and so on.
 
     Returns:
       The path, or None where nothing is written.
@@ -195,20 +206,46 @@ class RolloutLog:
     with open(new, 'w', encoding='utf-8') as file:
       for row in rows:
         file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + '\n')
+    for number in itertools.count(2):
+      if replace or not path.exists() or filecmp.cmp(path, new, shallow=False):
+        break
+      path = self.directory / f'{name}_{number}.jsonl'
     os.replace(new, path)
+    if self._lost.exists():
+      (self._lost / path.name).unlink(missing_ok=True)
+      if not any(self._lost.iterdir()):
+        self._lost.rmdir()
     self._keep_budget()
     return path if path.exists() else None
 
   def cut_back(self, step: int) -> None:
-    """Removes files of steps after `step`: a resumed run makes them anew."""
-    for number, path in self._files() if self._active else ():
-      if number > step:
-        path.unlink()
+    """Puts files of later steps aside: a resumed run makes them anew.
 
-  def _files(self) -> list[tuple[int, pathlib.Path]]:
-    found = (
-      (_FILE.fullmatch(path.name), path) for path in self.directory.glob('*')
-    )
+    They lie in rollouts/lost/ until then, since their verdicts are history.
+
+    Args:
+      step: the restored one; -1 where the run begins anew: nothing is kept.
+    """
+    if not self._active:
+      return
+    for number, path in self._files(self._lost):
+      if number <= step or step < 0:
+        path.unlink()
+    for number, path in self._files():
+      if step < 0:
+        path.unlink()
+      elif number > step:
+        self._lost.mkdir(exist_ok=True)
+        os.replace(path, self._lost / path.name)
+
+  def lost(self) -> Iterator[dict]:
+    """Rows of the files that were put aside, step by step."""
+    for _, path in self._files(self._lost) if self._active else ():
+      yield from read_rows(path)
+
+  def _files(self, directory=None) -> list[tuple[int, pathlib.Path]]:
+    paths = (directory or self.directory).glob('*')
+    found = ((_FILE.fullmatch(path.name), path) for path in paths)
     return sorted((int(match[1]), path) for match, path in found if match)
 
   def _keep_budget(self) -> None:

@@ -109,16 +109,60 @@ def test_oldest_go_first_and_it_is_said(tmp_path, monkeypatch):
   assert len(list(log.directory.iterdir())) == 5
 
 
-def test_no_budget_writes_nothing_and_resume_cuts_back(tmp_path):
+def test_no_budget_writes_nothing(tmp_path):
   none = rollout_log.RolloutLog(tmp_path / 'none', budget_mb=0)
   assert none.write(1, [row()]) is None and not none.directory.exists()
-  log = rollout_log.RolloutLog(tmp_path)
-  for step in (1, 2, 3):
-    log.write(step, [row()])
-  log.cut_back(2)
-  assert [path.name for path in sorted(log.directory.iterdir())] == [
-    'step_000001.jsonl',
-    'step_000002.jsonl',
-  ]
   with pytest.raises(ValueError, match='budget_mb=-1'):
     rollout_log.RolloutLog(tmp_path, budget_mb=-1)
+
+
+def test_resume_puts_later_steps_aside_until_they_are_made_anew(tmp_path):
+  log = rollout_log.RolloutLog(tmp_path)
+  there = lambda: sorted(
+    str(path.relative_to(log.directory))
+    for path in log.directory.rglob('*.jsonl')
+  )
+  name = 'step_00000{}.jsonl'.format
+  for step in (1, 2, 3, 4):
+    log.write(step, [row(step=step)])
+  log.cut_back(2)
+  aside = ['lost/' + name(3), 'lost/' + name(4)]
+  assert there() == [*aside, name(1), name(2)]
+  log.write(3, [row(step=3, finish='length')])
+  assert there() == [aside[1], name(1), name(2), name(3)]
+  log.cut_back(2)  # killed again: the newer record of 3, the older of 4
+  assert [(x['step'], x['finish']) for x in log.lost()] == [
+    (3, 'length'),
+    (4, 'eos'),
+  ]
+  log.cut_back(3)  # what is done need not be remembered
+  assert [x['step'] for x in log.lost()] == [4]
+  log.write(4, [row(step=4)])
+  assert there() == [name(1), name(2), name(4)]
+  assert not (log.directory / 'lost').exists()
+  log.cut_back(1)
+  log.cut_back(-1)  # a run that begins anew, perhaps with another grader
+  assert not there()
+
+
+def test_an_evaluation_of_its_own_replaces_no_other(tmp_path):
+  log = rollout_log.RolloutLog(tmp_path)
+  write = lambda text, **options: log.write(
+    6, [row(text=text)], suffix='eval_pair', **options
+  )
+  own = write('aa2')
+  assert write('aa2', replace=False) == own  # the same again
+  second = write('bb2', replace=False)
+  assert second.name == 'step_000006_eval_pair_2.jsonl'
+  assert write('bb2', replace=False) == second
+  assert write('cc2', replace=False).name == 'step_000006_eval_pair_3.jsonl'
+  assert rollout_log.read_rows(own) == [row(text='aa2')]
+  assert not list(log.directory.glob('*.new'))
+  write('dd2')  # the run's own step, made again
+  assert rollout_log.read_rows(own) == [row(text='dd2')]
+
+
+def test_any_text_comes_back(tmp_path):
+  text = 'a\u2028b\x85c\x0bd\r\n'
+  path = rollout_log.RolloutLog(tmp_path).write(1, [row(text=text)])
+  assert [x['text'] for x in rollout_log.read_rows(path)] == [text]
