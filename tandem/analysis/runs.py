@@ -128,24 +128,27 @@ def series(columns, key):
 
 
 def rollout_files(workdir):
-  """Returns {step: path} of a run's rollout files, in order of the step.
+  """Returns [(step, path)] of a run's rollout files, in order of the step.
+
+  A step may have several: evaluations' (step_000020_eval_pair.jsonl) come
+  before its training rollout's.
 
   Raises:
     FileNotFoundError: there are none; says what was found and how to make it.
   """
   folder = pathlib.Path(workdir) / 'rollouts'
-  files = {}
+  files = []
   for path in folder.glob('step_*.jsonl'):
-    match = re.fullmatch(r'step_(\d+)\.jsonl', path.name)
+    match = re.fullmatch(r'step_(\d+)(_eval\w*)?\.jsonl', path.name)
     if match:
-      files[int(match.group(1))] = path
+      files.append((int(match[1]), not match[2], path))
   if not files:
     raise _missing(
       'rollouts/step_*.jsonl',
       folder if folder.is_dir() else pathlib.Path(workdir),
       workdir,
     )
-  return dict(sorted(files.items()))
+  return [(step, path) for step, _, path in sorted(files)]
 
 
 def read_file(path, *, purpose=None, limit=None):
@@ -182,7 +185,7 @@ def read_rollouts(workdir, *, steps=None, purpose=None, limit=None):
     workdir: folder of a run.
     steps: the steps to read; None for all that have a file.
     purpose: 'train' or 'eval' keeps only those; None keeps all.
-    limit: at most so many responses in all: of evenly spaced steps, first
+    limit: at most so many responses in all: of evenly spaced files, first
       and last among them, the first few of each. None for all.
 
   Returns:
@@ -194,17 +197,18 @@ def read_rollouts(workdir, *, steps=None, purpose=None, limit=None):
   """
   files = rollout_files(workdir)
   if steps is not None:
-    absent = [step for step in steps if step not in files]
+    there = list(dict.fromkeys(step for step, _ in files))
+    absent = [step for step in steps if step not in there]
     if absent:
       raise FileNotFoundError(
         f'no rollouts of step {absent[0]} in {workdir}/rollouts; it has steps '
-        f'{", ".join(map(str, list(files)[:12]))}{", ..." * (len(files) > 12)}.'
+        f'{", ".join(map(str, there[:12]))}{", ..." * (len(there) > 12)}.'
       )
-    files = {step: files[step] for step in sorted(set(steps))}
+    files = [(step, path) for step, path in files if step in steps]
   if limit is None:
     return [
       response
-      for path in files.values()
+      for _, path in files
       for response in read_file(path, purpose=purpose)
     ]
   if limit < 1:
@@ -212,7 +216,7 @@ def read_rollouts(workdir, *, steps=None, purpose=None, limit=None):
       f'limit={limit} shows nothing; wanted at least 1; leave it out for the '
       'default.'
     )
-  paths = list(files.values())
+  paths = [path for _, path in files]
   if purpose is not None:  # evaluated steps are few: space them among theirs
     paths = [p for p in paths if read_file(p, purpose=purpose, limit=1)]
     if not paths:

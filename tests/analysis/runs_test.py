@@ -114,6 +114,26 @@ def test_steps_and_purpose(tmp_path):
     runs.read_rollouts(tmp_path, steps=[5])
 
 
+def test_files_of_evaluations_are_the_run_s_too(tmp_path):
+  """As training names them: the steps alone, and what was evaluated there."""
+  folder = tmp_path / 'rollouts'
+  for step, suffix in ((0, '_eval_pair'), (1, ''), (1, '_eval_pair_2')):
+    purpose = 'eval' if suffix else 'train'
+    record = fake_run.record(step, purpose=purpose)
+    path = fake_run.write_rollouts(tmp_path, step, [record])
+    path.rename(folder / f'step_{step:06d}{suffix}.jsonl.kept')
+  for path in folder.iterdir():
+    path.rename(path.with_suffix(''))
+  told = lambda **options: [
+    (r.step, r.purpose) for r in runs.read_rollouts(tmp_path, **options)
+  ]
+  both = [(0, 'eval'), (1, 'eval'), (1, 'train')]
+  assert told() == told(limit=9) == both
+  assert told(purpose='eval') == told(purpose='eval', limit=9) == both[:2]
+  assert told(steps=[0]) == both[:1]
+  assert told(limit=1) == both[2:]
+
+
 def test_torn_rollout_and_other_schema(tmp_path):
   path = fake_run.write_rollouts(tmp_path, 0, [fake_run.record()] * 2)
   whole = path.read_text()
