@@ -17,6 +17,7 @@ from absl import flags
 
 from configs import sweeps
 from launch import command
+from tandem.analysis import runs
 
 _SWEEP = flags.DEFINE_enum(
   'sweep', None, sorted(sweeps.SWEEPS), 'Which, by name.'
@@ -57,7 +58,7 @@ def run(workdir: pathlib.Path, words: list[str]) -> bool:
     print(f'{workdir}: done before', flush=True)
     return True
   print(shlex.join(words), flush=True)
-  if subprocess.run(words, check=False).returncode:
+  if subprocess.run(words, check=False).returncode or runs.cut_short(workdir):
     return False
   done.write_text(line)
   return True

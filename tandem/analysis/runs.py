@@ -99,6 +99,22 @@ def read_metrics(workdir):
   return columns
 
 
+def cut_short(workdir):
+  """Whether a run that left by itself did so before its last step.
+
+  Args:
+    workdir: folder of a run; one without config.json was not cut short.
+  """
+  config = pathlib.Path(workdir) / 'config.json'
+  if not config.exists():
+    return False
+  try:
+    last = read_metrics(workdir)['step'][-1]
+  except (FileNotFoundError, ValueError):  # not one step
+    return True
+  return last < json.loads(config.read_text())['num_steps']
+
+
 def series(columns, key):
   """One metric against the step, gaps left out.
 

@@ -94,3 +94,13 @@ def test_done_points_are_skipped_and_failed_ones_are_not(tmp_path, capfd):
   # Under another command it is another point.
   assert sweep.run(workdir, [*words(0), 'more'])
   assert '\nran' in capfd.readouterr().out
+
+
+@pytest.mark.parametrize('last, well', [(4, True), (3, False), (None, False)])
+def test_a_point_that_sigterm_cut_short_is_not_done(tmp_path, last, well):
+  """It ends with status 0, having saved; the sweep goes on with it later."""
+  (tmp_path / 'config.json').write_text('{"num_steps": 4}')
+  if last:
+    (tmp_path / 'metrics.jsonl').write_text(f'{{"step": {last}}}\n')
+  assert sweep.run(tmp_path, [sys.executable, '-c', '']) == well
+  assert (tmp_path / 'sweep_point').exists() == well
