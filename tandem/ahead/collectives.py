@@ -23,6 +23,14 @@ _PAIRS = re.compile(r'source_target_pairs=\{\{(\d+),(\d+)\}')
 _IOTA = re.compile(
   r'replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?'
 )
+# A mesh of the compiler's own, not ours: sizes by name, the order of its
+# devices where they are not counted through, and the axes that a group spans.
+_MESH = re.compile(
+  r'replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^)]*(?:\([^)]*\))?)\))?'
+  r' \{([^}]*)\}'
+)
+_MESH_AXIS = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?(?:=(\d+))?")
+_ORDER = re.compile(r'(?:.*<=)?\[([\d,]+)\](?:T\(([\d,]+)\))?')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,19 +71,56 @@ class Collective:
     return self.bytes * share / rate
 
 
+def _ints(text: str) -> list[int]:
+  return [int(part) for part in text.split(',')]
+
+
+def _ordered(dims: str, order: str | None) -> np.ndarray:
+  """Devices counted through `dims`, whose axes are then exchanged."""
+  ids = np.arange(math.prod(_ints(dims))).reshape(_ints(dims))
+  return ids.transpose(_ints(order)) if order else ids
+
+
+def _mesh_group(sizes: str, order: str | None, axes: str) -> tuple[int, ...]:
+  """The first group of a `mesh[...] {...}`; parts of axes are cut out first."""
+  shape = {name: int(n) for name, _, _, n in _MESH_AXIS.findall(sizes)}
+  ids = np.arange(math.prod(shape.values()))
+  if order:
+    found = _ORDER.fullmatch(order)
+    ids = _ordered(*found.groups()) if found else np.array(_ints(order))
+  ids = ids.reshape(tuple(shape.values()))
+  at = [slice(0, 1)] * len(shape)
+  for name, before, size, _ in _MESH_AXIS.findall(axes):
+    dim = list(shape).index(name)
+    whole = shape[name]
+    before, size = (int(before), int(size)) if size else (1, whole)
+    step = whole // before // size
+    at[dim] = slice(0, step * size, step)
+  return tuple(int(x) for x in ids[tuple(at)].ravel())
+
+
 def group(text: str, devices: int) -> tuple[int, ...]:
-  """The first group of devices of an instruction's attributes."""
-  ints = lambda x: [int(part) for part in x.split(',')]
+  """The first group of devices of an instruction's attributes.
+
+  Raises:
+    ValueError: groups in a spelling that is not known here.
+  """
   if found := _PAIRS.search(text):
     return tuple(int(x) for x in found.groups())
   if found := _GROUPS.search(text):
-    return tuple(ints(found.group(1)))
+    return tuple(_ints(found.group(1)))
   if found := _IOTA.search(text):
     shape, dims, order = found.groups()
-    ids = np.arange(math.prod(ints(dims))).reshape(ints(dims))
-    if order:
-      ids = ids.transpose(ints(order))
-    return tuple(int(x) for x in ids.reshape(ints(shape))[0])
+    ids = _ordered(dims, order).reshape(_ints(shape))
+    return tuple(int(x) for x in ids[0])
+  if found := _MESH.search(text):
+    return _mesh_group(*found.groups())
+  if found := re.search(r'replica_groups=(?!\{\})[^\n]{,80}', text):
+    raise ValueError(
+      f'{found.group()!r} is no spelling of groups that is known; known are '
+      '{{0,1},..}, [1,2]<=[2], mesh[..] {..} and {}. Is the compiler a newer '
+      'one?'
+    )
   return tuple(range(devices))
 
 

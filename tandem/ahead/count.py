@@ -81,8 +81,44 @@ def _pallas(eqn, trips) -> Count:
   # What it moves is its operands and results, at the least.
   out.bytes = sum(_bytes(v.aval) for v in [*eqn.invars, *eqn.outvars])
   name = str(eqn.params.get('name') or eqn.params.get('name_and_src_info'))
-  out.pallas = {name.split()[0]: out.flops}
+  name = name.split()[0]
+  if name.startswith('splash_'):
+    out.flops *= _causal_share(grid)
+    out.wide_flops *= _causal_share(grid)
+    out.attention_flops = out.flops
+  out.pallas = {name: out.flops}
   return out
+
+
+def _causal_share(grid) -> float:
+  """Of the blocks of a grid [..., n, n], those that a causal mask leaves.
+
+  Blocks of queries and of keys are equal in ours; of others it says 1.
+  """
+  n = int(grid[-1])
+  return (n + 1) / (2 * n) if int(grid[-2]) == n else 1.0
+
+
+# Products of size N Q S S H: scores and mix; those again, and three gradients.
+_CUDNN = {
+  'dot_product_attention_fwd_wrapper': 2,
+  'dot_product_attention_bwd_wrapper': 5,
+}
+
+
+def _cudnn(eqn) -> Count:
+  """cuDNN's attention; a causal mask leaves half of it."""
+  q, k, *_ = (v.aval for v in eqn.invars)
+  length = 2 if eqn.params['layout'] else 1  # BNTH, else BTNH
+  flops = 2.0 * math.prod(q.shape) * k.shape[length]
+  flops *= _CUDNN[eqn.primitive.name]
+  if 'CAUSAL' in str(eqn.params['mask_type']):
+    flops /= 2
+  return Count(
+    flops=flops,
+    bytes=sum(_bytes(v.aval) for v in [*eqn.invars, *eqn.outvars]),
+    attention_flops=flops,
+  )
 
 
 def _inner(params: Mapping[str, Any]):
@@ -127,6 +163,8 @@ def count(jaxpr, trips: int = 1) -> Count:
       total.add(count(params['jaxpr'], trips), _manual_devices(params))
     elif name == 'pallas_call':
       total.add(_pallas(eqn, trips))
+    elif name in _CUDNN:
+      total.add(_cudnn(eqn))
     else:
       for inner in _inner(params):
         total.add(count(inner, trips))

@@ -14,7 +14,8 @@ import re
 
 _SHAPE = re.compile(r'([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?')
 _HEAD = re.compile(r'^(ENTRY )?%?([\w.\-]+)(?: \(.*)? (?:->.* )?\{$')
-_LINE = re.compile(r'^\s+(ROOT )?%?([\w.\-]+) = (.*)$')
+_LINE = re.compile(r'^\s+(ROOT )?%?([\w.\-]+) = (.*)$', re.DOTALL)
+_END = re.compile(r'^\}(, execution_thread=.*)?$')
 _CALLS = re.compile(
   r'(?:calls|to_apply|body|condition|branch_computations|called_computations)='
   r'(?:\{([^}]*)\}|%?([\w.\-]+))'
@@ -123,6 +124,25 @@ def _instruction(root, name: str, rest: str) -> Instruction:
   )
 
 
+def _lines(text: str) -> Iterator[str]:
+  """Lines of a text, one an instruction.
+
+  Attributes of a kernel may hold line ends, and then a line may begin as the
+  end of a computation does.
+  """
+  held, inside = '', False
+  for line in text.splitlines():
+    ends = bool(_END.match(line))
+    if inside and not ends and line[:1] not in ('', ' '):
+      held += '\n' + line
+      continue
+    if held:
+      yield held
+    held = line
+    inside = not ends and (inside or bool(_HEAD.match(line)))
+  yield held
+
+
 class Module:
   """A compiled program's text, taken apart.
 
@@ -134,13 +154,13 @@ class Module:
   def __init__(self, text: str):
     self.computations: dict[str, dict[str, Instruction]] = {}
     self.entry, current = '', None
-    for line in text.splitlines():
+    for line in _lines(text):
       if current is None:
         found = _HEAD.match(line)
         if found:
           current = self.computations.setdefault(found.group(2), {})
           self.entry = found.group(2) if found.group(1) else self.entry
-      elif line.startswith('}'):
+      elif _END.match(line):
         current = None
       elif found := _LINE.match(line):
         one = _instruction(*found.groups())

@@ -40,8 +40,9 @@ def _in_memory(one: hlo.Instruction) -> float:
   return sum(x.bytes for x in one.shapes if x.in_memory)
 
 
-def _touched(computation, number: int, whole: float) -> float:
+def _touched(module, name: str, number: int, whole: float) -> float:
   """Bytes that a fused computation reads of its parameter `number`."""
+  computation = module.computations[name]
   mine = [
     one
     for one in computation.values()
@@ -60,23 +61,51 @@ def _touched(computation, number: int, whole: float) -> float:
       total += one.bytes
     elif one.opcode in ('dynamic-update-slice', 'scatter') and first:
       pass  # updated in place: what is written is counted with the result
+    elif one.opcode == 'fusion':  # a fusion may hold others
+      for at, operand in enumerate(one.operands):
+        if operand in names:
+          total += _touched(module, one.calls[0], at, whole)
     else:
       return whole
   return min(total, whole)
 
 
-def _written(computation, whole: float) -> float:
-  """Bytes that a fused computation writes: an update in place its update."""
+def _written(module, name: str) -> list[float | None]:
+  """Bytes that a fused computation writes of each of its results.
+
+  Of an update in place its update; None: the whole result.
+  """
+  computation = module.computations[name]
   root = next((one for one in computation.values() if one.root), None)
-  while root is not None and root.opcode in ('bitcast', 'copy', 'convert'):
-    root = computation.get(root.operands[0])
   if root is None:
-    return whole
-  at = {'dynamic-update-slice': 1, 'scatter': 2}.get(root.opcode)
-  if at is None:
-    return whole
-  update = computation.get(root.operands[at])
-  return min(whole, update.bytes) if update else whole
+    return [None]
+  roots = [root]
+  if root.opcode == 'tuple':
+    roots = [computation.get(operand) for operand in root.operands]
+  out = []
+  for one in roots:
+    while one is not None and one.opcode in ('bitcast', 'copy', 'convert'):
+      one = computation.get(one.operands[0])
+    opcode = one.opcode if one is not None else ''
+    at = {'dynamic-update-slice': 1, 'scatter': 2}.get(opcode)
+    update = None if at is None else computation.get(one.operands[at])
+    if opcode == 'fusion' and len(one.shapes) == 1:
+      out += _written(module, one.calls[0])
+    else:
+      out.append(update.bytes if update else None)
+  return out
+
+
+def _results(module, one: hlo.Instruction) -> float:
+  """Bytes that a fusion writes to memory."""
+  written = _written(module, one.calls[0])
+  if len(written) != len(one.shapes):  # results within results
+    return _in_memory(one)
+  return sum(
+    shape.bytes if part is None else min(part, shape.bytes)
+    for shape, part in zip(one.shapes, written)
+    if shape.in_memory
+  )
 
 
 def of(module: hlo.Module, trips: int = 1) -> tuple[float, float]:
@@ -100,11 +129,10 @@ def touched(module: hlo.Module, trips: int = 1):
     for one in computation.values():
       if one.opcode in _FREE:
         continue
-      called = module.computations.get(one.calls[0]) if one.calls else None
-      fused = called if one.opcode == 'fusion' else None
-      moved = _in_memory(one)
+      fused = one.calls[0] if one.opcode == 'fusion' else None
+      moved = _results(module, one) if fused else _in_memory(one)
       if fused:
-        moved = min(moved, _written(fused, moved))
+        pass
       elif one.opcode in _SLICES:
         yield (one, 2 * moved), times, inside
         continue
@@ -118,5 +146,5 @@ def touched(module: hlo.Module, trips: int = 1):
         if source is None:
           continue
         whole = _in_memory(source)
-        moved += _touched(fused, number, whole) if fused else whole
+        moved += _touched(module, fused, number, whole) if fused else whole
       yield (one, moved), times, inside

@@ -1,11 +1,14 @@
 """Operations by hand against the counter's."""
 
+import functools
+
 import jax
 from jax.experimental import pallas as pl
 import jax.numpy as jnp
 import pytest
 
 from tandem.ahead import count as count_lib
+from tandem.kernels.attention import api as attention_lib
 
 X = jax.ShapeDtypeStruct((8, 16), jnp.float32)
 W = jax.ShapeDtypeStruct((16, 32), jnp.float32)
@@ -112,3 +115,48 @@ def test_pallas_counts_each_cell():
   found = counted(f, X, W)
   assert found.flops == ONE
   assert found.pallas == pytest.approx({'product': ONE})
+
+
+def attention_gradient(implementation, size, heads=2, h=64, **kwargs):
+  """Counted: forward and backward of causal attention over 2 rows."""
+  x = jax.ShapeDtypeStruct((2, size, heads, h), jnp.bfloat16)
+
+  def f(q, k, v):
+    out = attention_lib.attention(
+      q, k, v, implementation=implementation, **kwargs
+    )
+    return out.astype(jnp.float32).sum()
+
+  found = counted(jax.grad(f, argnums=(0, 1, 2)), x, x, x)
+  return found, 2.0 * 2 * heads * size * size * h  # of one product
+
+
+def test_splash_counts_the_blocks_that_its_mask_leaves():
+  # Forward 2 products; the backward kernels 4 and 3, for each makes its scores.
+  for size, share in ((1024, 3 / 4), (512, 1)):  # of 2 x 2 blocks, of one
+    found, one = attention_gradient('splash_interpret', size)
+    assert sum(found.pallas.values()) == 9 * one * share
+    # The rest: one row sum of the backward pass, a product for jax.
+    assert found.flops == pytest.approx(9 * one * share, rel=1e-2)
+    assert found.attention_flops == found.flops
+
+
+def test_cudnn_goes_by_formula(monkeypatch):
+  from jax._src.cudnn import fused_attention_stablehlo as fused
+
+  # Neither library nor card is asked for while it is traced.
+  monkeypatch.setattr(fused, 'check_cudnn_version', lambda: 91_000)
+  x = jax.ShapeDtypeStruct((2, 256, 8, 64), jnp.bfloat16)
+  k = jax.ShapeDtypeStruct((2, 256, 2, 64), jnp.bfloat16)
+
+  def f(causal, q, k, v):
+    with jax.numpy_dtype_promotion('standard'):
+      return jax.nn.dot_product_attention(
+        q, k, v, is_causal=causal, implementation='cudnn'
+      ).sum()
+
+  one = 2.0 * 2 * 8 * 256 * 256 * 64
+  for causal, share in ((True, 0.5), (False, 1.0)):
+    grad = jax.grad(functools.partial(f, causal), argnums=(0, 1, 2))
+    found = counted(grad, x, k, k)
+    assert found.flops == found.attention_flops == 7 * one * share

@@ -95,7 +95,67 @@ def test_traffic_counts_an_update_in_place_as_its_update():
   assert total > looped
 
 
+# A fusion that slices a stack within another, and gives an update in place
+# beside a small result.
+NESTED = """HloModule jit_f
+
+%inner (p0: bf16[36,64,128], p1: s32[]) -> bf16[64,128] {
+  %p0 = bf16[36,64,128]{2,1,0} parameter(0)
+  %p1 = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  %slice = bf16[1,64,128]{2,1,0} dynamic-slice(%p0, %p1, %zero, %zero)
+  ROOT %b = bf16[64,128]{1,0} bitcast(%slice)
+}
+
+%outer (q0: bf16[36,64,128], q1: s32[]) -> (bf16[36,64,128], bf16[64]) {
+  %q0 = bf16[36,64,128]{2,1,0} parameter(0)
+  %q1 = s32[] parameter(1)
+  %zero.1 = s32[] constant(0)
+  %fusion.8 = bf16[64,128]{1,0} fusion(%q0, %q1), kind=kLoop, calls=%inner
+  %b.1 = bf16[1,64,128]{2,1,0} bitcast(%fusion.8)
+  %dus = bf16[36,64,128]{2,1,0} dynamic-update-slice(%q0, %b.1, %q1, %zero.1)
+  %sum = bf16[64]{0} negate(%fusion.8)
+  ROOT %t = (bf16[36,64,128], bf16[64]) tuple(%dus, %sum)
+}
+
+ENTRY %main (p: bf16[36,64,128], i: s32[]) -> (bf16[36,64,128], bf16[64]) {
+  %p = bf16[36,64,128]{2,1,0} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %fusion.9 = (bf16[36,64,128]{2,1,0}, bf16[64]{0}) fusion(%p, %i), kind=kOutput, calls=%outer
+}
+"""
+
+
+def test_traffic_of_a_slice_within_fusions_is_the_slice():
+  (((_, moved), *_),) = traffic.touched(hlo.Module(NESTED))
+  layer = 64 * 128 * 2
+  assert moved == layer + 4 + layer + 64 * 2  # read, where; written twice
+
+
+def test_a_kernels_attributes_may_hold_line_ends(mesh):
+  kernel = """  %k = bf16[1,128]{1,0} custom-call(%row), frontend_attributes={kernel_metadata={
+"block": "{512}"
+}}, metadata={op_name="jit(f)/kernel"}
+  %all-reduce.1"""
+  text = TEXT.replace('  %all-reduce.1', kernel, 1)
+  module = hlo.Module(text)
+  assert module.computations['body']['k'].op_name == 'jit(f)/kernel'
+  assert module.computations['body']['t'].root
+  found = [x.kind for x in collectives.find(module, mesh, 10)]
+  assert 'all-reduce' in found
+
+
 def test_groups_in_all_their_spellings():
+  of = lambda text: collectives.group(f'x, replica_groups={text}, y', 8)
+  assert of("mesh['a'=1,'b'=8] {'b'}") == tuple(range(8))
+  assert of("mesh['a'=2,'b'=4] {'b'}") == (0, 1, 2, 3)
+  assert of("mesh['a'=2,'b'=4] {'a'}") == (0, 4)
+  assert of("mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}") == (0, 2, 4, 6)
+  assert of("mesh['a'=2,'b'=4] {'b':(1)2}") == (0, 2)
+  assert of("mesh['a'=2,'b'=4] {'b':(2)2}") == (0, 1)
+  assert of("mesh['a'=2,'b'=4] {'a','b':(2)2}") == (0, 1, 4, 5)
+  with pytest.raises(ValueError, match='no spelling'):
+    of('circle[8]')
   assert collectives.group('replica_groups={{0,2},{1,3}}, x', 4) == (0, 2)
   assert collectives.group('replica_groups=[2,2]<=[2,2]T(1,0), x', 4) == (0, 2)
   assert collectives.group('replica_groups=[2,2]<=[4], x', 4) == (0, 1)
