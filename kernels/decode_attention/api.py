@@ -47,7 +47,8 @@ def decode_attention(
   Shapes of keys and values are those of layout `heads`; in layout `slots` axes
   1 and 2 are exchanged. Under a mesh (active, or `mesh`) a Pallas kernel runs
   on each device's part: heads cut over `head_axis`, rows and prompts over all
-  other axes. XLA needs no telling.
+  other axes. With `owner` each device needs all prompts: they are gathered, in
+  every call, unless they lie whole on every device. XLA needs no telling.
 
   Args:
     q: [N, C, Q, H], rotated; heads of one key head adjacent.
@@ -56,8 +57,9 @@ def decode_attention(
     prefix_lengths: [B] int32; visible slots of each prompt.
     slots: [N, C] int32; a query sees suffix slots up to its own.
     layout: one of LAYOUTS.
-    owner: [N] int32, the prompt of each row; None where the rows of a prompt
-      are adjacent and N / B in number. Then a prompt is read once for them.
+    owner: [N] int32, the prompt of each row, the nearest where there is none;
+      None where the rows of a prompt are adjacent and N / B in number. Then a
+      prompt is read once for them.
     implementation: one of IMPLEMENTATIONS, or None: XLA's. The Pallas kernels
       are checked by interpreter and compiler only, so they run where they are
       asked for by name.
@@ -160,10 +162,10 @@ def _on_shards(
 
   if kv % cuts.inner:
     refuse(f'K={kv} heads do not divide over {head_axis}={cuts.inner}')
-  if cuts.rows > 1 and owner is not None:
-    refuse('rows of any owner are not beside their prompts on a device')
-  if lengths.shape[0] % cuts.rows:
-    refuse(f'B={lengths.shape[0]} does not divide over {cuts.row_axes}')
+  cut_entries = {'B': lengths.shape[0]} if owner is None else {}
+  for name, size in (cut_entries | {'N': arrays[0].shape[0]}).items():
+    if size % cuts.rows:
+      refuse(f'{name}={size} does not divide over {cuts.row_axes}')
   reasons = []
   if implementation in ('pallas_tpu', 'pallas_gpu'):
     wanted = implementation.removeprefix('pallas_')
@@ -178,7 +180,10 @@ def _on_shards(
     reasons += [pallas_gpu.unfit(x, devices, layout) for x in arrays[1:4:2]]
   else:
     whole_tiles = implementation == 'pallas_tpu'
-    reasons.append(pallas_tpu.unfit(k, kv // cuts.inner, layout, whole_tiles))
+    reasons += [
+      pallas_tpu.unfit(x, kv // cuts.inner, layout, whole_tiles)
+      for x in arrays[1:4:2]
+    ]
   for reason in filter(None, reasons):
     refuse(reason)
   attend = functools.partial(_attend, partial, layout)
@@ -187,6 +192,18 @@ def _on_shards(
   rows = cuts.row_axes or None
   heads = head_axis if cuts.inner > 1 else None
   queries = jax.P(rows, None, heads)
-  keys = queries if layout == 'slots' else jax.P(rows, heads)
-  specs = (queries, *[keys] * 4, jax.P(rows), jax.P(rows), jax.P())
+
+  def keys(entries):
+    by_slots = layout == 'slots'
+    return jax.P(entries, None, heads) if by_slots else jax.P(entries, heads)
+
+  prompts = rows if owner is None else None
+  specs = (
+    queries,
+    *[keys(prompts)] * 2,
+    *[keys(rows)] * 2,
+    jax.P(prompts),
+    jax.P(rows),
+    jax.P(rows),
+  )
   return cuts.shard_map(attend, specs, queries)(*arrays, owner)

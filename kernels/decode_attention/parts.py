@@ -43,7 +43,9 @@ def of_prefix(q: Array, prefix_lengths: Array, owner: Array | None) -> Queries:
   n, c, heads, h = q.shape
   entries, limits = prefix_lengths.shape[0], prefix_lengths
   if owner is not None:
-    entries, limits = n, jnp.take(prefix_lengths, owner, mode='clip')
+    # A kernel would read beyond the store.
+    owner = jnp.clip(owner, 0, entries - 1)
+    entries, limits = n, prefix_lengths[owner]
   q = q.reshape(entries, n // entries * c * heads, h)
   limits = jnp.broadcast_to(limits[:, None], q.shape[:2])
   return Queries(q, limits, owner, heads)

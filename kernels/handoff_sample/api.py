@@ -74,8 +74,10 @@ def handoff_sample(
       other schedules, where the holder emits.
     may_change: [N] bool, with coin: True but at a row's first position. The
       coin is asked where both proposals are boundaries.
-    least: the least tempered logit that each law keeps, [N] float32; None where
-      a law keeps all. A top-k or top-p filter is the threshold it comes to.
+    least: the least logit, before the temperature, that each law keeps, [N]
+      float32; None where a law keeps all. A top-k or top-p filter is the
+      threshold it comes to. Logits are compared as they are, since one program
+      may divide by the temperature where another multiplies.
     temperature: divides the logits; 0 is greedy, without noise and filters.
     implementation: one of IMPLEMENTATIONS, or None: XLA's. The Pallas kernels
       are checked by interpreter and compiler only, so they run where they are

@@ -18,18 +18,15 @@ def noise(keys: Array, vocab: int) -> Array:
 
 
 def scores(logits: Array, least: Array | None, temperature: float) -> Array:
-  """Tempered logits [N, V], -inf where below the least that is kept."""
+  """Tempered logits [N, V], -inf where logits are below the least kept."""
   logits = logits.astype(jnp.float32)
   if temperature == 0:
     first = jnp.argmax(logits, 1)[:, None] == jnp.arange(logits.shape[1])[None]
     return jnp.where(first, 0.0, -jnp.inf)
-  if temperature != 1:
-    logits = logits / temperature
-  return (
-    logits
-    if least is None
-    else jnp.where(logits >= least[:, None], logits, -jnp.inf)
-  )
+  scores = logits / temperature if temperature != 1 else logits
+  if least is None:
+    return scores
+  return jnp.where(logits >= least[:, None], scores, -jnp.inf)
 
 
 def handoff_sample(

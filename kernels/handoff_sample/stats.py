@@ -35,7 +35,7 @@ class Rule(NamedTuple):
   """What is static."""
 
   temperature: float  # 0: greedy
-  filtered: bool  # scores below `least` are left out
+  filtered: bool  # logits below `least` are left out
   vocab: int  # V of the (local) logits
 
   @property
@@ -57,10 +57,11 @@ def start(shape: tuple[int, ...]) -> Stats:
 
 def score(rule: Rule, logits: Array, least: Array | None) -> Array:
   """Tempered logits, -inf where they are not kept."""
+  scores = logits
   if rule.temperature not in (0, 1):
-    logits = logits / rule.temperature
+    scores = logits / rule.temperature
   return (
-    jnp.where(logits >= least, logits, -jnp.inf) if rule.filtered else logits
+    jnp.where(logits >= least, scores, -jnp.inf) if rule.filtered else scores
   )
 
 
@@ -84,7 +85,7 @@ def of_tile(
     rule: what is static.
     logits: [R, C] float32 of this model.
     other: [R, C] float32 of the other one.
-    least: [R, 1] float32, the least score that is kept; None without filters.
+    least: [R, 1] float32, the least logit that is kept; None without filters.
     noise: [R, C] float32, or None where greedy.
     column: [R, C] int32, the vocabulary entry.
     inside: [R, C] bool; False past the end of the vocabulary. None: all True.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tandem.kernels.placement import cuts
 from tandem.kernels.token_logprob import chunks
 from tandem.kernels.token_logprob import pair
 from tandem.kernels.token_logprob import pallas_gpu
@@ -218,11 +219,8 @@ def _check_implementation(implementation, mesh):
       f'{", ".join(map(repr, IMPLEMENTATIONS))}.'
     )
   if implementation in COMPILED:
-    # A mesh of described devices is a compile for a machine that is not here.
-    mesh = mesh or jax.sharding.get_mesh()
-    device = None if mesh.empty else mesh.devices.flat[0]
-    platform = device.platform if device else jax.default_backend()
-    reason = COMPILED[implementation].supported(platform)
+    mesh = mesh or jax.sharding.get_abstract_mesh()
+    reason = COMPILED[implementation].supported(cuts.platform_of(mesh))
     if reason:
       raise NotImplementedError(
         f'implementation={implementation!r} cannot run: {reason}; leave it at '

@@ -48,10 +48,12 @@ def tile(
     NotImplementedError: the sizes do not fit the kernel.
   """
   depth = next((d for d in (DEPTH, 32, 16) if dim % d == 0), None)
-  if depth is None or vocab < 16 or dim * vocab >= MAX_ELEMENTS:
+  large = dim * max(vocab, rows) >= MAX_ELEMENTS
+  if depth is None or vocab < 16 or large:
     raise NotImplementedError(
-      f'pallas_gpu: D={dim} must be a multiple of 16, V={vocab} at least 16 and '
-      f"D * V below 2**31; take implementation='xla'."
+      f'pallas_gpu: D={dim} must be a multiple of 16, V={vocab} at least 16, '
+      f'D * V and D * M (M={rows}) below 2**31; take fewer rows, or '
+      "implementation='xla'."
     )
   wide = itemsize == 2
   entries = min(
@@ -63,7 +65,7 @@ def tile(
 
 def supported(platform: str) -> str | None:
   """Why the kernels cannot run on `platform`, or None."""
-  if platform in ('gpu', 'cuda'):
+  if platform == 'gpu':
     return None
   return f'it is compiled for NVIDIA GPUs, and the arrays are on {platform}'
 

@@ -200,6 +200,45 @@ def test_on_shards_of_rows_and_heads(implementation):
   close(got, want, 1e-5)
 
 
+@pytest.mark.parametrize('cut', [True, False])
+@pytest.mark.parametrize('implementation', KERNELS)
+def test_rows_of_any_owner_on_shards(implementation, cut):
+  arguments = make(2, 4, 2, 4, 2, 16, 20, 12)
+  # Rows whose prompt another device holds, where prompts are cut.
+  owner = jnp.array([1, 0, 0, 1, 1, 0, 1, 0], jnp.int32)
+  want = run(*arguments, owner=owner, implementation='reference')
+  mesh, layout = mesh_of(2, 1, 2), 'slots'
+  keys = lambda entries: P(entries, None, 'tensor')
+  if 'gpu' in implementation:
+    arguments, layout = in_layout(arguments, 'heads'), 'heads'
+    keys = lambda entries: P(entries, 'tensor')
+  prompts = 'data' if cut else None
+  specs = [P('data', None, 'tensor'), *[keys(prompts)] * 2]
+  specs += [*[keys('data')] * 2, P(prompts), P('data')]
+  put = lambda x, spec: jax.device_put(x, jax.NamedSharding(mesh, spec))
+  sharded = [put(x, spec) for x, spec in zip(arguments, specs)]
+  f = jax.jit(
+    functools.partial(
+      api.decode_attention,
+      layout=layout,
+      implementation=implementation,
+      mesh=mesh,
+    )
+  )
+  close(f(*sharded, owner=put(owner, P('data'))), want, 1e-5)
+  text = f.lower(*sharded, owner=owner).compile().as_text()
+  assert ('all-gather' in text) == cut
+
+
+@pytest.mark.parametrize('implementation', ['xla', *KERNELS])
+def test_an_owner_that_is_no_prompt_reads_the_nearest(implementation):
+  arguments = make(3, 1, 2, 4, 2, 16, 20, 12)
+  near = jnp.array([0, 2, 2], jnp.int32)
+  want = run(*arguments, owner=near, implementation='reference')
+  owner = jnp.array([-1, 3, 99], jnp.int32)
+  close(run(*arguments, owner=owner, implementation=implementation), want, 1e-5)
+
+
 def test_what_cannot_run_is_refused():
   arguments = make(2, 1, 1, 4, 2, 8, 3, 5)
   call = functools.partial(api.decode_attention, *arguments, layout='slots')
@@ -209,11 +248,11 @@ def test_what_cannot_run_is_refused():
     call(implementation='pallas_tpu_interpret', mesh=mesh_of(1, 1, 4))
   with pytest.raises(NotImplementedError, match='B=2 does not divide'):
     call(implementation='pallas_tpu_interpret', mesh=mesh_of(2, 2, 1))
-  with pytest.raises(NotImplementedError, match='not beside their prompts'):
+  with pytest.raises(NotImplementedError, match='N=2 does not divide'):
     call(
       owner=jnp.zeros(2, jnp.int32),
       implementation='pallas_tpu_interpret',
-      mesh=mesh_of(2, 1, 1),
+      mesh=mesh_of(4, 1, 1),
     )
   with pytest.raises(NotImplementedError, match='reads one head at a time'):
     call(implementation='pallas_gpu_interpret')

@@ -74,7 +74,10 @@ def as_rollout(
   gathered = [
     sampling_lib.gather_logp(x, token) for x in (*laws, senior, junior)
   ]
-  least = [jnp.where(s > -jnp.inf, s, jnp.inf).min(1) for s in laws]
+  least = [
+    jnp.where(s > -jnp.inf, z, jnp.inf).min(1)
+    for s, z in zip(laws, (senior, junior))
+  ]
   return api.Handoff(token, author, boundary[token], *gathered), least
 
 

@@ -6,6 +6,9 @@ import numpy as np
 
 from tandem.kernels.token_logprob import api
 
+# What is summed in float32, whatever the inputs' dtype.
+VALUES = ('kl', 'overlap', 'logp', 'entropy')
+
 
 def make(m, d, v, dtype=jnp.float32):
   """hidden, head, targets, two cotangents; logits of order 1."""

@@ -101,16 +101,19 @@ def test_on_shards_of_rows_and_vocabulary(monkeypatch):
 
 def test_the_compiled_kernel_is_refused_off_gpu():
   h, w, t, _ = make(3, 16, 32)
-  with pytest.raises(NotImplementedError, match='the arrays are on cpu'):
-    api.token_logprob(h, w, t, implementation='pallas_gpu')
+  f = functools.partial(api.token_logprob, implementation='pallas_gpu')
+  for program in (f, jax.jit(f)):
+    with pytest.raises(NotImplementedError, match='the arrays are on cpu'):
+      program(h, w, t)
 
 
 def test_sizes_that_do_not_fit_are_refused():
   h, w, t, g = make(3, 24, 32)
   with pytest.raises(NotImplementedError, match='D=24'):
     run(h, w, t, g, entropy=False, vocab_first=False)
-  with pytest.raises(NotImplementedError, match=r'2\*\*31'):
-    pallas_gpu.tile(2**15, 8, 2**16, 2)
+  for rows, vocab in ((8, 2**16), (2**16, 8192)):
+    with pytest.raises(NotImplementedError, match=r'2\*\*31'):
+      pallas_gpu.tile(2**15, rows, vocab, 2)
 
 
 @pytest.mark.parametrize('name', shapes.SHAPES)

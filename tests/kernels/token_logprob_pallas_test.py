@@ -110,8 +110,10 @@ def test_rows_that_the_devices_do_not_divide_are_refused():
 
 def test_the_compiled_kernel_is_refused_off_tpu():
   h, w, t, _ = make(3, 4, 11, jnp.float32)
-  with pytest.raises(NotImplementedError, match='the arrays are on cpu'):
-    api.token_logprob(h, w, t, implementation='pallas_tpu')
+  f = functools.partial(api.token_logprob, implementation='pallas_tpu')
+  for program in (f, jax.jit(f)):
+    with pytest.raises(NotImplementedError, match='the arrays are on cpu'):
+      program(h, w, t)
 
 
 @pytest.mark.parametrize('name', shapes.SHAPES)
