@@ -34,6 +34,9 @@ _PARTS = flags.DEFINE_list(
   None,
   'Of suite decode: pairs, agreement, limits, prefix, slots, others; all.',
 )
+_PROGRAMS = flags.DEFINE_list(
+  'programs', None, 'Of suite bytes, as lockstep,speculative_k8_junior; all.'
+)
 _TOPOLOGY = flags.DEFINE_string(
   'topology', '', 'Of suite bytes: compile for it too, as v5p:2x2x1.'
 )
@@ -50,16 +53,17 @@ def _numbers(flag, kind):
 
 def main():
   quick, options = _QUICK.value, {}
-  for flag, kind, trial in (
-    (_BATCHES, int, [1, 2]),
-    (_AGREEMENTS, float, [0.97, 1.0]),
-    (_PARTS, str, []),
+  for flag, suite, kind, trial in (
+    (_BATCHES, 'decode', int, [1, 2]),
+    (_AGREEMENTS, 'decode', float, [0.97, 1.0]),
+    (_PARTS, 'decode', str, []),
+    (_PROGRAMS, 'bytes', str, []),
   ):
-    if flag.value and _SUITE.value != 'decode':
-      raise ValueError(f'--{flag.name} is read by --suite=decode only.')
+    if flag.value and _SUITE.value != suite:
+      raise ValueError(f'--{flag.name} is read by --suite={suite} only.')
     if flag.value:
       options[flag.name] = _numbers(flag, kind)
-    elif quick and _SUITE.value == 'decode':
+    elif quick and trial and _SUITE.value == suite:
       options[flag.name] = trial
   if _TOPOLOGY.value:
     if _SUITE.value != 'bytes':

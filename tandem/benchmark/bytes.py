@@ -14,9 +14,12 @@ Nothing is timed, and what chips send each other is left out.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
+import time
 from typing import Any
 
+from absl import logging
 import jax
 import numpy as np
 
@@ -64,6 +67,7 @@ class Program:
   """A way to decode.
 
   Attributes:
+    name: as in the report.
     passes: tokens of each row in each pass of a model, over one round.
     function: the jitted decoder.
     pair: whether a junior writes too.
@@ -72,6 +76,7 @@ class Program:
     drafter: `junior`, `lookup`, or None where there is no draft.
   """
 
+  name: str
   passes: tuple[int, ...]
   function: Any
   pair: bool
@@ -102,11 +107,11 @@ class Program:
     )
 
 
-def programs(drafts=DRAFTS) -> dict[str, Program]:
+def known_programs(drafts=DRAFTS) -> dict[str, Program]:
   """By name, in the order of the report."""
   out = {
-    'solo': Program((1,), lockstep.lockstep, False, {}),
-    'lockstep': Program((1, 1), lockstep.lockstep, True, {}),
+    'solo': Program('solo', (1,), lockstep.lockstep, False, {}),
+    'lockstep': Program('lockstep', (1, 1), lockstep.lockstep, True, {}),
   }
   for k in drafts:
     # The verifier reads one token more, for the token that it may add; the
@@ -114,7 +119,9 @@ def programs(drafts=DRAFTS) -> dict[str, Program]:
     ahead = (2, *(1,) * (k - 1), k + 1)
     passes = {'junior': ahead, 'lookup': (k, k)}
     for drafter in passes:
-      out[f'speculative_k{k}_{drafter}'] = Program(
+      name = f'speculative_k{k}_{drafter}'
+      out[name] = Program(
+        name,
         passes[drafter],
         speculative.counted,
         True,
@@ -181,6 +188,7 @@ def _measured(program: Program, size: Size, mesh, platform, compiled: bool):
   """{account: (bytes, operations) of a round}, all chips; see the module."""
   found: dict[str, list] = {}
   for layers in (1, 2):
+    start = time.monotonic()
     cfg = dataclasses.replace(size.cfg, num_layers=layers)
     traced = program.trace(dataclasses.replace(size, cfg=cfg), mesh, platform)
     once, never = (count_lib.count(traced.jaxpr, trips) for trips in (1, 0))
@@ -190,11 +198,26 @@ def _measured(program: Program, size: Size, mesh, platform, compiled: bool):
       module = hlo.Module(traced.lower().compile().as_text())
       moved = traffic.of(module)[1] * mesh.size
       found.setdefault('compiled', []).append((moved, flops))
+      took = time.monotonic() - start
+      logging.info('%s, %d layers: %.0f s', program.name, layers, took)
   more = size.cfg.num_layers - 1
   return {
     name: tuple(float(a + (b - a) * more) for a, b in zip(one, two))
     for name, (one, two) in found.items()
   }
+
+
+def _chosen(
+  todo: dict[str, Program], only: Sequence[str]
+) -> dict[str, Program]:
+  """Those named, and solo, which the others are a share of."""
+  unknown = set(only) - set(todo)
+  if unknown:
+    raise ValueError(
+      f'programs={",".join(sorted(unknown))} are unknown; known are '
+      f'{", ".join(todo)}.'
+    )
+  return {k: v for k, v in todo.items() if not only or k in ('solo', *only)}
 
 
 def needed(base: float, cost: float, program: Program) -> float | None:
@@ -214,6 +237,7 @@ def run(
   quick: bool = False,
   repeats: int = 1,
   topology: str | None = None,
+  programs: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
   """Yields the inputs, then one line per program and acceptance.
 
@@ -223,6 +247,10 @@ def run(
     quick: a toy's shapes.
     repeats: not read; nothing is timed.
     topology: compile for it too; `targets.prepare` was called.
+    programs: names, of which solo is always one; empty: all.
+
+  Raises:
+    ValueError: a program that is not known.
   """
   del repeats
   size = Size(presets.preset('qwen3-4b-instruct-2507'))
@@ -237,7 +265,7 @@ def run(
     platform = 'tpu'
   chips = {name: targets.CHIPS[name] for name in CHIPS}
   share = len(devices) if topology else 4  # of a roofline, tensor-parallel
-  todo = programs(DRAFTS[:1] if quick else DRAFTS)
+  todo = _chosen(known_programs(DRAFTS[:1] if quick else DRAFTS), programs)
   yield {
     'name': 'bytes/inputs',
     'model': dataclasses.asdict(size.cfg),

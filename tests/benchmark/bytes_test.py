@@ -39,10 +39,17 @@ def test_the_paper_size_by_hand():
 
 def test_the_acceptance_needed():
   # Drafts that cost nothing more than k passes and one.
-  program = bytes_lib.programs()['speculative_k8_junior']
+  program = bytes_lib.known_programs()['speculative_k8_junior']
   found = bytes_lib.needed(1.0, 9.0, program)
   emitted = bytes_lib.tokens_per_round(program, found)
   assert emitted / 9.0 == pytest.approx(bytes_lib.TARGET)
   assert bytes_lib.needed(1.0, 10.1, program) is None  # 8.5 at the very best
-  lookup = bytes_lib.programs()['speculative_k4_lookup']
+  lookup = bytes_lib.known_programs()['speculative_k4_lookup']
   assert bytes_lib.tokens_per_round(lookup, 0.5) == 1.875
+
+
+def test_named_programs_only():
+  lines = [x['name'] for x in bytes_lib.run(quick=True, programs=('lockstep',))]
+  assert lines == ['bytes/inputs', 'bytes/solo', 'bytes/lockstep']
+  with pytest.raises(ValueError, match='lockstop.*unknown'):
+    list(bytes_lib.run(quick=True, programs=('lockstop',)))
