@@ -23,6 +23,7 @@ from absl import logging
 from launch import saved_step
 from tandem.models import weights
 from tandem.text import tokenizer as tokenizer_lib
+from tandem.training import console
 from tandem.training import export
 
 _SOURCE = flags.DEFINE_string(
@@ -61,6 +62,7 @@ def main(argv):
       'overwritten, so give another one.'
     )
   start = time.time()
+  console.quiet_libraries()
   try:
     params, cfg, tokenizer = read()
     logging.info('writing %s: %s', target, cfg)

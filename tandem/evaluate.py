@@ -6,7 +6,6 @@ The same rollout, grader and records as in training, on held-out problems.
 from collections.abc import Sequence
 import dataclasses
 import json
-import pathlib
 
 from absl import logging
 import numpy as np
@@ -20,6 +19,7 @@ from tandem.training import build
 from tandem.training import checkpoint as checkpoint_lib
 from tandem.training import collect as collect_lib
 from tandem.training import mesh as mesh_lib
+from tandem.training import resume
 from tandem.training import rollout_log
 from tandem.training import setup as setup_lib
 
@@ -121,7 +121,7 @@ def run(config, workdir: str, *, step: int | str | None = None) -> dict:
     ValueError: nothing to evaluate, or a setting that cannot be.
   """
   build.check(config)
-  workdir = pathlib.Path(workdir)
+  workdir = resume.opened(workdir)
   with (
     checkpoint_lib.Checkpoints(
       workdir / 'checkpoints',

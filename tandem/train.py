@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import contextlib
 import functools
-import pathlib
 import time
 from typing import Any
 
@@ -63,8 +62,7 @@ def run(config, workdir) -> dict[str, Any]:
   build.check(config)
   limits.warn_best_metric(config)
   resume.check(config.to_dict(), workdir)
-  workdir = pathlib.Path(workdir)
-  workdir.mkdir(parents=True, exist_ok=True)
+  workdir = resume.opened(workdir)
   phase, metrics = ['other'], {}
   with preemption.PreemptionGuard() as guard, contextlib.ExitStack() as stack:
     stack.enter_context(_memory_advice(config, phase))

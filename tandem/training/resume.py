@@ -23,6 +23,23 @@ FREE = (
 _ABSENT = object()
 
 
+def opened(workdir) -> pathlib.Path:
+  """The directory of a run, made if absent.
+
+  Raises:
+    ValueError: it cannot be made.
+  """
+  path = pathlib.Path(workdir)
+  try:
+    path.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise ValueError(
+      f'--workdir={workdir} is no directory and cannot be made one ({error}); '
+      'give another.'
+    ) from error
+  return path
+
+
 def settings(config: Mapping) -> dict[str, Any]:
   """{'a.b': value} of what decides a run's numbers, as JSON holds it.
 

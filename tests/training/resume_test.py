@@ -83,3 +83,12 @@ def test_num_steps_is_fixed_where_the_schedule_ends_at_it(workdir):
   resume.write(cosine(5), workdir)
   with pytest.raises(ValueError, match='num_steps was 5 and is 6'):
     resume.check(cosine(6), workdir)
+
+
+def test_a_workdir_is_made_or_refused(tmp_path):
+  new = resume.opened(f'{tmp_path}/a/b')
+  assert new.is_dir() and resume.opened(new) == new
+  (tmp_path / 'file').write_text('')
+  for name in ('file', 'file/below'):
+    with pytest.raises(ValueError, match=f'{name} is no directory and cannot'):
+      resume.opened(tmp_path / name)
