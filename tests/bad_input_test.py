@@ -129,7 +129,7 @@ def test_data_files(refused, tmp_path, caplog):
   values = {'data.kind': 'jsonl', 'data.path': str(path), 'data.held_out': 0}
   refused(values, str(path), 'does not exist')
   path.write_text('')
-  refused(values, 'data', 'it is empty', "'problem'", "'answer'")
+  refused(values, f'{path} holds no', 'it is empty', "'problem'", 'data.answer')
   rows = [{'problem': '1 + 1?', 'answer': '2'}, {'problem': '2 + 2?'}]
   path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
   # The good row goes on to where the work begins.

@@ -61,6 +61,7 @@ def from_rows(
   rows: Iterable[tuple[str, object]],
   *,
   name: str,
+  shown: str = '',
   fields: Mapping[str, str] | None = None,
   answer_after: str = '',
   exclude: Sequence[str] = (),
@@ -70,7 +71,8 @@ def from_rows(
   Args:
     rows: (where, row) pairs; `where` names the row in the log. A row that is a
       ValueError is one that could not be read.
-    name: of the source, for ids, messages and rows without a source.
+    name: of the source, for ids and rows without a source.
+    shown: what messages call the source, where not `name`.
     fields: what the source calls `id`, `problem`, `answer`, `source` and
       `solution`, where it differs.
     answer_after: keep what follows the last such mark in the answer; GSM8K's
@@ -84,10 +86,11 @@ def from_rows(
   Raises:
     ValueError: an unknown name in `fields`, or no usable row.
   """
+  shown = shown or name
   unknown = sorted(set(fields or {}) - set(FIELDS))
   if unknown:
     raise ValueError(
-      f'unknown field names {unknown} for {name}; allowed are {sorted(FIELDS)}.'
+      f'unknown field names {unknown} for {shown}; allowed are {sorted(FIELDS)}.'
     )
   names = {**FIELDS, **(fields or {})}
   kept, bad, excluded = {}, [], 0
@@ -109,7 +112,7 @@ def from_rows(
     more = f'; and {len(bad) - _NAMED} more' if len(bad) > _NAMED else ''
     logging.warning(
       '%s: %d bad rows skipped, %d problems kept: %s%s',
-      name,
+      shown,
       len(bad),
       len(kept),
       '; '.join(bad[:_NAMED]),
@@ -117,14 +120,15 @@ def from_rows(
     )
   if excluded:
     logging.info(
-      '%s: %d rows left out, for one of %s', name, excluded, list(exclude)
+      '%s: %d rows left out, for one of %s', shown, excluded, list(exclude)
     )
   if not kept:
     reason = f'the first was {bad[0]}' if bad else 'it is empty'
     raise ValueError(
-      f'{name} holds no usable problem ({len(bad)} bad rows, {excluded} left '
+      f'{shown} holds no usable problem ({len(bad)} bad rows, {excluded} left '
       f'out; {reason}). Each row needs {names["problem"]!r} and '
-      f'{names["answer"]!r}; name other fields with `fields`.'
+      f'{names["answer"]!r}; other names: data.problem_field, '
+      'data.answer_field.'
     )
   return list(kept.values())
 
@@ -154,7 +158,9 @@ def read_jsonl(path: str | os.PathLike, **options) -> list[types.Problem]:
   path = pathlib.Path(path)
   if not path.is_file():
     raise ValueError(f'the data file {path} does not exist; check the path.')
-  return from_rows(_json_lines(path), name=path.stem, **options)
+  return from_rows(
+    _json_lines(path), name=path.stem, shown=str(path), **options
+  )
 
 
 def read_hub(

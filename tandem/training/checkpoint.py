@@ -344,11 +344,13 @@ def save_frozen(directory, params, host_state: Mapping | None = None) -> bool:
 def load_frozen(directory, abstract):
   """(params, host_state) as `save_frozen` stored them, or None.
 
+  Only looks on: an evaluation may start while the run stores them.
+
   Raises:
     ValueError: they are damaged, or of another shape.
   """
   if not pathlib.Path(directory).exists():
     return None
-  with Checkpoints(directory, keep=1) as checkpoints:
+  with Checkpoints(directory, keep=1, read_only=True) as checkpoints:
     found = checkpoints.restore_latest(abstract)
   return found and found[:2]

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tandem import types
 from tandem.data import prompts as prompts_lib
@@ -129,13 +130,16 @@ def setup(
     models.check_lengths(config, one)
     models.check_vocab(text.tokenizer, one, key)
 
+  # Either may write alone, and embeddings are padded to sizes of their own.
+  boundary = np.zeros(max(cfg.vocab, junior_cfg.vocab), bool)
+  if config.rollout.mode == 'tandem' or (
+    evaluates and 'pair' in config.eval.models
+  ):  # a tokenizer without boundaries is none for a pair only
+    boundary = build.boundary(config, text.tokenizer, len(boundary))
   collector = collect_lib.Collector(
     tokenizer=text.tokenizer,
     eos_ids=text.eos_ids,
-    # Either may write alone, and embeddings are padded to sizes of their own.
-    boundary=build.boundary(
-      config, text.tokenizer, max(cfg.vocab, junior_cfg.vocab)
-    ),
+    boundary=boundary,
     turns=build.turns(config),
     verifier=verifier,
     mesh=mesh,

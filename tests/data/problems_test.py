@@ -78,7 +78,9 @@ def test_a_clean_file_warns_of_nothing(tmp_path, caplog):
 )
 def test_no_usable_row_is_an_error(tmp_path, lines, told):
   path = write(tmp_path / 'data.jsonl', *lines)
-  with pytest.raises(ValueError, match='data holds no usable problem') as error:
+  with pytest.raises(
+    ValueError, match=f'{path} holds no usable problem'
+  ) as error:
     problems.read_jsonl(path)
   assert told in str(error.value)
 

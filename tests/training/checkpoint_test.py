@@ -305,3 +305,22 @@ def test_frozen_weights_are_stored_once(tmp_path):
   )
   np.testing.assert_array_equal(got['embed'], params['embed'])
   assert host == {'from': 'x'}
+
+
+def test_reading_frozen_weights_disturbs_no_save_of_them(
+  tmp_path, warnings_said
+):
+  params = {'embed': jnp.arange(6.0)}
+  abstract = jax.eval_shape(lambda: params)
+  half = tmp_path / f'0{checkpoint._TMP}'
+  half.mkdir()
+  assert checkpoint.load_frozen(tmp_path, abstract) is None
+  assert half.exists() and not warnings_said
+  assert checkpoint.save_frozen(tmp_path, params)  # whose own remains go
+  assert not half.exists()
+  damage_flip(tmp_path / '0')
+  # Damaged ones are an error each time: others made anew would be another
+  # junior in the middle of a run.
+  for _ in range(2):
+    with pytest.raises(ValueError, match=r'steps \[0\] and none is intact'):
+      checkpoint.load_frozen(tmp_path, abstract)

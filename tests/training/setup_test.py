@@ -1,9 +1,12 @@
 """The parts of a run, from saved models."""
 
+import pytest
+
 from tandem.data import quickstart
 from tandem.training import setup
 from tests import bad_input_test
 from tests import small_run
+from tests.text import small
 
 
 def test_either_model_alone_finds_its_boundaries(tmp_path):
@@ -25,3 +28,23 @@ def test_either_model_alone_finds_its_boundaries(tmp_path):
   boundary = parts.collector.boundary
   assert boundary.shape == (size + 16,)
   assert boundary[:size].any() and not boundary[size:].any()
+
+
+def test_only_a_pair_needs_boundaries(tmp_path):
+  letters = [*'abcdefghijklmnopqrstuvwxyz', '</s>']
+  plain = small.fast(small.spelled(letters), eos_token='</s>')
+  plain.save_pretrained(tmp_path / 'plain')
+  values = {
+    'rollout.mode': 'solo',
+    'model.tokenizer': str(tmp_path / 'plain'),
+    'data.chat': False,
+    'data.overlong': 'drop',
+    'rollout.max_prompt': 200,
+  }
+  config = small_run.config(**values)
+  parts = setup.setup(config, tmp_path, None, evaluates=False)
+  assert not parts.collector.boundary.any()
+  with pytest.raises(ValueError, match='no boundary ids'):
+    setup.setup(config, tmp_path, None, evaluates=True)
+  config.eval.models = ('senior',)
+  setup.setup(config, tmp_path, None, evaluates=True)
