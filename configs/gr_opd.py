@@ -65,6 +65,7 @@ def ground(pair: str, *, tiny: bool):
   config.teacher.thinking = thinking
   config.model.dtype = 'bfloat16'
   config.model.remat = 'block'
+  config.model.attention = 'auto'
   config.mesh.tensor = 8
 
   config.data.kind = 'hub'

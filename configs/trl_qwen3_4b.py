@@ -41,6 +41,7 @@ def get_config(arg=None):
   config.model.source = 'Qwen/Qwen3-4B-Instruct-2507'
   config.model.dtype = 'bfloat16'
   config.model.remat = 'block'
+  config.model.attention = 'auto'
   config.mesh.tensor = 4
 
   config.data.kind = 'hub'
