@@ -10,18 +10,16 @@ under the same command are skipped and others go on from their checkpoints.
 import concurrent.futures
 import pathlib
 import shlex
-import subprocess
 import sys
 
 from absl import flags
 
 from configs import sweeps
+from launch import children
 from launch import command
 from tandem.analysis import runs
 
-_SWEEP = flags.DEFINE_enum(
-  'sweep', None, sorted(sweeps.SWEEPS), 'Which, by name.'
-)
+_SWEEP = flags.DEFINE_enum('sweep', None, sorted(sweeps.SWEEPS), 'Its name.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Holds one folder a point.')
 _CONFIG = flags.DEFINE_string('config', '', "The sweep's own where left empty.")
 _SET = flags.DEFINE_multi_string('set', [], 'a.b=value, in all points.')
@@ -58,7 +56,7 @@ def run(workdir: pathlib.Path, words: list[str]) -> bool:
     print(f'{workdir}: done before', flush=True)
     return True
   print(shlex.join(words), flush=True)
-  if subprocess.run(words, check=False).returncode or runs.cut_short(workdir):
+  if children.run(words) or runs.cut_short(workdir):
     return False
   done.write_text(line)
   return True
@@ -69,6 +67,7 @@ def main():
   if _DRY_RUN.value:
     print(*(shlex.join(words) for words in points.values()), sep='\n')
     return
+  children.pass_on_sigterm()
   with concurrent.futures.ThreadPoolExecutor(_AT_ONCE.value) as pool:
     ended = list(pool.map(run, points, points.values()))
   failed = [str(path) for path, well in zip(points, ended) if not well]
