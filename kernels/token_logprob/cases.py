@@ -46,6 +46,17 @@ def compile_cases() -> list[case.Case]:
             calls=CALLS[implementation],
           )
         )
+    # The paper's pair: KL to a frozen model of the same size, and the overlap.
+    shape = shapes.SHAPES['qwen3_4b']
+    out.append(
+      case.Case(
+        f'pair/{platform}/qwen3_4b',
+        platform,
+        functools.partial(_pair, shapes.ROWS, *shape, jnp.bfloat16),
+        full=True,
+        calls=0,
+      )
+    )
   return [x._replace(name=f'token_logprob/{x.name}') for x in out]
 
 
@@ -63,10 +74,35 @@ def _program(implementation, rows, dim, vocab, tied, dtype, mesh):
     )
     return stats.logp.sum() + stats.entropy.sum()
 
+  arguments = _arguments(rows, dim, vocab, tied, dtype)
+  return jax.value_and_grad(loss, (0, 1)), arguments
+
+
+def _pair(rows, dim, vocab, tied, dtype, mesh):
+  def loss(hidden, head, hidden2, head2, targets):
+    stats = api.pair_stats(
+      hidden,
+      head,
+      hidden2,
+      head2,
+      targets,
+      temperature=0.6,
+      entropy=True,
+      vocab_first=tied,
+      vocab_first2=tied,
+      mesh=mesh,
+    )
+    total = stats.logp.sum() + stats.entropy.sum() + stats.kl.sum()
+    return total, stats.overlap
+
+  *both, targets = _arguments(rows, dim, vocab, tied, dtype)
+  return jax.value_and_grad(loss, (0, 1), has_aux=True), (*both, *both, targets)
+
+
+def _arguments(rows, dim, vocab, tied, dtype):
   struct = jax.ShapeDtypeStruct
-  arguments = (
+  return (
     struct((rows, dim), dtype),
     struct((vocab, dim) if tied else (dim, vocab), dtype),
     struct((rows,), jnp.int32),
   )
-  return jax.value_and_grad(loss, (0, 1)), arguments
