@@ -8,10 +8,19 @@ from absl import flags
 _CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
 
 
+def _given(argv: list[str]):
+  """(name, value) of each flag of a command line, `--config FILE` included."""
+  for argument, following in zip(argv[1:], [*argv[2:], '']):
+    name, equals, value = argument.lstrip('-').partition('=')
+    if name == 'config' and not equals:
+      value = following
+    if argument.startswith('-'):
+      yield name, value
+
+
 def check_file(argv: list[str]) -> None:
   """SystemExit where --config names no file."""
-  for argument in argv[1:]:
-    name, _, value = argument.lstrip('-').partition('=')
+  for name, value in _given(argv):
     path = value.partition(':')[0]
     if name == 'config' and not os.path.isfile(path):
       names = {path.name for path in _CONFIGS.glob('*.py')}
@@ -25,8 +34,7 @@ def check_file(argv: list[str]) -> None:
 def unknown_key(argv: list[str]) -> str:
   """Which --config.a.b of the command line is no key, and which there are."""
   config = None
-  for argument in argv[1:]:
-    name, _, value = argument.lstrip('-').partition('=')
+  for name, value in _given(argv):
     section, *path = name.split('.')
     if name == 'config':
       config = flags.FLAGS['config'].parser.parse(value)

@@ -52,6 +52,18 @@ def command(name, *flags, environment=None):
       ('--config=configs/none.py', '--workdir=DIR'),
       ("no file 'configs/none.py'", 'quickstart.py'),
     ),
+    (
+      ('--config', 'configs/none.py', '--workdir=DIR'),
+      ("no file 'configs/none.py'", 'quickstart.py'),
+    ),
+    (
+      (*TINY.split('='), '--workdir', 'DIR', '--config.rollout.grup', '3'),
+      ('--config.rollout.grup is no key', 'group, max_'),
+    ),
+    (
+      (*TINY.split('='), '--workdir', 'DIR', '--config.seed', '-1'),
+      ('seed=-1 must be in',),
+    ),
     ((TINY,), ('--workdir', 'must have a value')),
     ((TINY, '--workdir=DIR', 'seed=3'), ("unexpected arguments ['seed=3']",)),
     (
