@@ -53,21 +53,45 @@ def arrays_over(
   return found
 
 
+def _copies(module: hlo.Module, computation, one) -> list[hlo.Instruction]:
+  """The copies whose result `one` stores, itself or as a fusion's result."""
+  while one is not None and one.opcode == 'bitcast':
+    one = computation.get(one.operands[0])
+  if one is None:
+    return []
+  if one.opcode in _COPIES:
+    return [one]
+  if one.opcode != 'fusion':
+    return []
+  inner = module.computations.get(one.calls[0], {})
+  roots = [x for x in inner.values() if x.root]
+  if roots and roots[0].opcode == 'tuple':
+    roots = [inner.get(name) for name in roots[0].operands]
+  return [x for root in roots for x in _copies(module, inner, root)]
+
+
 def loop_copies(
   module: hlo.Module, least: float
 ) -> list[tuple[str, float, str]]:
   """Copies and transposes in a loop that ends on data: (name, bytes, where).
+
+  Those that are stored. One within a fusion that feeds a product is the order
+  in which its operand is read, and makes no second array.
 
   Args:
     module: of one device.
     least: bytes; with those of a layer's cache, it finds copies of one.
   """
   found = []
-  for one, _, inside in module.everywhere():
-    if inside and one.opcode in _COPIES:
-      size = max((x.bytes for x in one.shapes), default=0)
-      if size >= least:
-        found.append((one.name, size, one.op_name))
+  for name, _, inside in module.runs():
+    computation = module.computations[name]
+    for top in computation.values() if inside else ():
+      if top.opcode == 'bitcast':
+        continue
+      for one in _copies(module, computation, top):
+        size = max((x.bytes for x in one.shapes), default=0)
+        if size >= least:
+          found.append((one.name, size, one.op_name))
   return found
 
 

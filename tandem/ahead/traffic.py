@@ -55,7 +55,7 @@ def _touched(module, name: str, number: int, whole: float) -> float:
     if not names & set(one.operands):
       continue
     first = one.operands[0] in names
-    if one.opcode in ('bitcast', 'copy') and first:
+    if one.opcode in ('bitcast', 'copy') and first and not one.root:
       names.add(one.name)
     elif one.opcode in _SLICES and first:
       total += one.bytes

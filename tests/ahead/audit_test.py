@@ -93,6 +93,37 @@ ENTRY main {
   assert not audit.loop_copies(hlo.Module(text), 64 * 128 * 4 + 1)
 
 
+def test_a_copy_within_a_fusion_counts_where_it_is_stored():
+  text = """HloModule m
+
+order {
+  p = f32[64,128]{1,0} parameter(0)
+  ROOT copy.1 = f32[64,128]{0,1} copy(p)
+}
+
+product {
+  q = f32[64,128]{1,0} parameter(0)
+  fusion.1 = f32[64,128]{0,1} fusion(q), kind=kLoop, calls=order
+  ROOT dot = f32[64,64]{1,0} dot(fusion.1, fusion.1), lhs_contracting_dims={1}
+}
+
+body {
+  c = (s32[], f32[64,128]{1,0}) parameter(0)
+  a = f32[64,128]{1,0} get-tuple-element(c), index=1
+  fusion.2 = f32[64,64]{1,0} fusion(a), kind=kOutput, calls=product
+  ROOT t = (s32[], f32[64,128]{0,1}) tuple(c, a)
+}
+
+ENTRY main {
+  p = f32[64,128]{1,0} parameter(0)
+  ROOT w = (s32[], f32[64,128]{1,0}) while(p), condition=none, body=body
+}
+"""
+  assert not audit.loop_copies(hlo.Module(text), 1)
+  stored = text.replace('calls=product', 'calls=order')
+  assert [x[0] for x in audit.loop_copies(hlo.Module(stored), 1)] == ['copy.1']
+
+
 # ---- The 4B pair at two layers, compiled for a v5p-8 -------------------------
 
 CONFIG = trl_qwen3_4b.get_config()

@@ -132,6 +132,16 @@ def test_traffic_of_a_slice_within_fusions_is_the_slice():
   assert moved == layer + 4 + layer + 64 * 2  # read, where; written twice
 
 
+def test_traffic_of_a_fusion_that_copies_is_all_of_it():
+  copies = NESTED.replace(
+    '%slice = bf16[1,64,128]{2,1,0} dynamic-slice(%p0, %p1, %zero, %zero)',
+    '%slice = bf16[36,64,128]{1,2,0} copy(%p0)',
+  ).replace('ROOT %b = bf16[64,128]{1,0} bitcast', 'ROOT %b = bf16[64] bitcast')
+  (((_, moved), *_),) = traffic.touched(hlo.Module(copies))
+  layer = 64 * 128 * 2
+  assert moved == 36 * layer + 4 + layer + 64 * 2
+
+
 def test_a_kernels_attributes_may_hold_line_ends(mesh):
   kernel = """  %k = bf16[1,128]{1,0} custom-call(%row), frontend_attributes={kernel_metadata={
 "block": "{512}"
