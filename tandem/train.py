@@ -66,6 +66,9 @@ def run(config, workdir) -> dict[str, Any]:
   phase, metrics = ['other'], {}
   with preemption.PreemptionGuard() as guard, contextlib.ExitStack() as stack:
     stack.enter_context(_memory_advice(config, phase))
+    if mesh_lib.is_lead():
+      stack.enter_context(resume.held(workdir))
+      resume.write(config.to_dict(), workdir)
     verifier = stack.enter_context(
       verifier_lib.Verifier(
         config.reward.workers, config.reward.limit_s, config.reward.mode
@@ -73,8 +76,6 @@ def run(config, workdir) -> dict[str, Any]:
     )
 
     # ---- Parts: tokenizer, problems, mesh, weights --------------------------
-    if mesh_lib.is_lead():
-      resume.write(config.to_dict(), workdir)
     evaluates = bool(config.eval.every_steps)
     parts = setup_lib.setup(config, workdir, verifier, evaluates=evaluates)
     variant, loss_cfg = build.loss(config)

@@ -4,7 +4,10 @@ Each start writes its config into the workdir; the next one there is held
 against it, key by key, before any other work.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -38,6 +41,29 @@ def opened(workdir) -> pathlib.Path:
       'give another.'
     ) from error
   return path
+
+
+@contextlib.contextmanager
+def held(workdir) -> Iterator[None]:
+  """Keeps other processes from training in a workdir; a kill lets go, too.
+
+  Two would drop each other's saves in flight, as half written, and both write
+  each step's lines.
+
+  Raises:
+    ValueError: another one trains there.
+  """
+  with open(pathlib.Path(workdir) / 'lock', 'w') as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      raise ValueError(
+        f'another process trains in --workdir={workdir}; end it, or give '
+        'another.'
+      ) from error
+    except OSError:  # a file system without locks
+      pass
+    yield
 
 
 def settings(config: Mapping) -> dict[str, Any]:

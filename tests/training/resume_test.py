@@ -5,7 +5,9 @@ import json
 import pytest
 
 from configs import common
+from tandem import train
 from tandem.training import resume
+from tests import small_run
 
 
 def config(**values):
@@ -92,3 +94,28 @@ def test_a_workdir_is_made_or_refused(tmp_path):
   for name in ('file', 'file/below'):
     with pytest.raises(ValueError, match=f'{name} is no directory and cannot'):
       resume.opened(tmp_path / name)
+
+
+def test_one_process_at_a_time(tmp_path):
+  with resume.held(tmp_path):
+    for _ in range(2):
+      with (
+        pytest.raises(ValueError, match='another process trains in'),
+        resume.held(tmp_path),
+      ):
+        pass
+  with resume.held(tmp_path):  # the first has gone
+    pass
+
+
+def test_the_trainer_holds_its_workdir(tmp_path, monkeypatch):
+  started = []
+  monkeypatch.setattr(
+    train.setup_lib, 'setup', lambda *_, **__: started.append(1)
+  )
+  with (
+    resume.held(tmp_path),
+    pytest.raises(ValueError, match='another process trains in'),
+  ):
+    train.run(small_run.config(), tmp_path)
+  assert not started and not (tmp_path / 'config.json').exists()
