@@ -49,7 +49,8 @@ def build(
     max_prompt: tokens that a prompt may have.
     overlong: 'error' refuses a longer one; 'drop' leaves it out and counts it.
     instruction: appended to the problem's text; '' for none.
-    chat: render as one user turn of the chat template; False is plain text.
+    chat: render as one user turn of the chat template; False is plain text,
+      after what the tokenizer puts before one.
     thinking: for templates with `enable_thinking`.
 
   Returns:
@@ -68,11 +69,13 @@ def build(
     for problem in problems
   ]
   all_ids = tokenizer(texts, add_special_tokens=False)['input_ids']
+  opening = [] if chat else text_tokenizer.opening_ids(tokenizer)
   kept, long = [], []
   for problem, text, ids in zip(problems, texts, all_ids):
+    ids = opening + ids
     if len(ids) > max_prompt:
       long.append((len(ids), problem.id))
-    elif not ids:
+    elif len(ids) == len(opening):
       raise ValueError(f'problem {problem.id!r} has an empty prompt.')
     else:
       kept.append(Prompt(problem, text, tuple(ids)))

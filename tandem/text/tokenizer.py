@@ -89,6 +89,19 @@ def encode(tokenizer, text: str) -> list[int]:
   return tokenizer(text, add_special_tokens=False)['input_ids']
 
 
+def opening_ids(tokenizer) -> list[int]:
+  """What the tokenizer itself puts before plain text; most put nothing.
+
+  Llama 3's begin-of-text, without which its base models read another text than
+  they learnt. A chat template writes its own.
+  """
+  whole, text = tokenizer(_PROBE)['input_ids'], encode(tokenizer, _PROBE)
+  for start in range(len(whole) - len(text) + 1):
+    if whole[start : start + len(text)] == text:
+      return whole[:start]
+  return []
+
+
 def stop_ids(tokenizer, source: str | os.PathLike | None = None) -> list[int]:
   """Every id that ends a response.
 

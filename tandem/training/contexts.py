@@ -45,8 +45,10 @@ class Contexts:
   max_extra: int
 
   def _ids(self, text: str, thinking: bool = False) -> list[int]:
-    if self.chat:
-      text = tokenizer_lib.render(self.tokenizer, text, thinking=thinking)
+    if not self.chat:
+      opening = tokenizer_lib.opening_ids(self.tokenizer)
+      return opening + tokenizer_lib.encode(self.tokenizer, text)
+    text = tokenizer_lib.render(self.tokenizer, text, thinking=thinking)
     return tokenizer_lib.encode(self.tokenizer, text)
 
   def _solution(self, problem: types.Problem) -> str:
