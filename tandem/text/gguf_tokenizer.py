@@ -127,6 +127,12 @@ def load(path: str | os.PathLike):
     )
     if get(f'tokenizer.ggml.{field}_token_id') is not None
   }
+  bos = named.get('bos_token')
+  # As llama.cpp has it where a file does not say.
+  if bos and get('tokenizer.ggml.add_bos_token', kind == 'llama-bpe'):
+    bpe.post_processor = tokenizers.processors.TemplateProcessing(
+      single=f'{bos} $A', special_tokens=[(bos, bpe.token_to_id(bos))]
+    )
   architecture = get('general.architecture', '')
   tokenizer = transformers.PreTrainedTokenizerFast(
     tokenizer_object=bpe,

@@ -187,7 +187,7 @@ def test_load_names_what_is_missing(tmp_path):
     text_tokenizer.load(tmp_path / 'bad.gguf')
 
 
-def write_gguf(path, bpe, kind):
+def write_gguf(path, bpe, kind, begins=None):
   import gguf
 
   vocab = bpe.get_vocab()
@@ -204,6 +204,9 @@ def write_gguf(path, bpe, kind):
   writer.add_eos_token_id(vocab['<|im_end|>'])
   writer.add_pad_token_id(vocab['<|end|>'])
   writer.add_chat_template(small.CHAT)
+  writer.add_bos_token_id(vocab['<|im_start|>'])
+  if begins is not None:
+    writer.add_add_bos_token(begins)
   writer.write_header_to_file()
   writer.write_kv_data_to_file()
   writer.write_tensors_to_file()
@@ -225,6 +228,24 @@ def test_gguf_gives_back_the_tokenizer_that_was_written(tmp_path):
   assert tokenizer.pad_token == '<|end|>'
   assert tokenizer.model_max_length == 512
   assert text_tokenizer.render(tokenizer, 'Hi').startswith('<|im_start|>user')
+
+
+@pytest.mark.parametrize(
+  'kind, begins, opens',
+  [
+    ('llama-bpe', None, True),
+    ('llama-bpe', False, False),
+    ('smollm', None, False),
+    ('smollm', True, True),
+  ],
+)
+def test_gguf_says_how_plain_text_begins(tmp_path, kind, begins, opens):
+  pytest.importorskip('gguf')
+  write_gguf(tmp_path / 'model.gguf', small.byte_bpe(), kind, begins)
+  tokenizer = text_tokenizer.load(tmp_path / 'model.gguf')
+  ids = text_tokenizer.opening_ids(tokenizer)
+  assert tokenizer.convert_ids_to_tokens(ids) == ['<|im_start|>'] * opens
+  assert tokenizer.decode(text_tokenizer.encode(tokenizer, '2 km')) == '2 km'
 
 
 def test_gguf_of_an_unknown_splitter_is_refused(tmp_path):
