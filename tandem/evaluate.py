@@ -132,7 +132,9 @@ def run(config, workdir: str, *, step: int | str | None = None) -> dict:
       config.reward.workers, config.reward.limit_s, config.reward.mode
     ) as verifier,
   ):
-    parts = setup_lib.setup(config, workdir, verifier, evaluates=True)
+    parts = setup_lib.setup(
+      config, workdir, verifier, evaluates=True, trains=False
+    )
     if not parts.eval_prompts:
       raise ValueError(
         'no problem is held out; set data.held_out or data.eval_path.'

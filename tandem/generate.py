@@ -92,7 +92,9 @@ def run(
     verifier = stack.enter_context(
       verifier_lib.Verifier(1, config.reward.limit_s, config.reward.mode)
     )
-    parts = setup_lib.setup(config, workdir or '', verifier, evaluates=True)
+    parts = setup_lib.setup(
+      config, workdir or '', verifier, evaluates=True, trains=False
+    )
     params, at = parts.initial, 0
     if workdir:
       checkpoints = stack.enter_context(

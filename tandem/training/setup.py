@@ -55,7 +55,7 @@ class Parts:
     return collect_lib.Speaker(self.decode_copy(params), self.cfg)
 
 
-def needs_junior(config, *, evaluates: bool) -> bool:
+def needs_junior(config, *, evaluates: bool, trains: bool = True) -> bool:
   """Whether anything of a run decodes with the junior or scores by it."""
   evaluated = evaluates and bool({*config.eval.models} & {'pair', 'junior'})
   variant, loss_cfg = build.loss(config)
@@ -66,7 +66,8 @@ def needs_junior(config, *, evaluates: bool) -> bool:
   )
   rollout = config.rollout
   drafts = rollout.decoder == 'speculative' and rollout.drafter == 'junior'
-  return rollout.mode == 'tandem' or evaluated or drafts or scored
+  trained = trains and (rollout.mode == 'tandem' or scored)
+  return trained or evaluated or drafts
 
 
 def _teacher(config, workdir, text, mesh, collector, vocab: int):
@@ -101,7 +102,12 @@ def _teacher(config, workdir, text, mesh, collector, vocab: int):
 
 
 def setup(
-  config, workdir, verifier: verifier_lib.Verifier, *, evaluates: bool
+  config,
+  workdir,
+  verifier: verifier_lib.Verifier,
+  *,
+  evaluates: bool,
+  trains: bool = True,
 ) -> Parts:
   """Everything up to the first step.
 
@@ -110,6 +116,8 @@ def setup(
     workdir: of the run; a warm start leaves its weights in workdir/initial.
     verifier: the grader's pool.
     evaluates: whether the models of config.eval will be.
+    trains: False: what only the loss reads is not made: a teacher may be the
+      largest of all models.
 
   Raises:
     ValueError: bad input, named.
@@ -162,7 +170,7 @@ def setup(
       slips=True,
     )
   junior = None
-  needed = needs_junior(config, evaluates=evaluates)
+  needed = needs_junior(config, evaluates=evaluates, trains=trains)
   if needed and same:
     junior = collect_lib.Speaker(copy(initial), cfg)
   elif needed:
@@ -172,8 +180,11 @@ def setup(
     junior = collect_lib.Speaker(params, junior_cfg)
   variant, loss_cfg = build.loss(config)
   reference = junior if same else None
-  if 'reference' in variant.scorings(loss_cfg) and not same:
-    reference = collect_lib.Speaker(copy(initial), cfg)
+  teacher = None
+  if trains:
+    if 'reference' in variant.scorings(loss_cfg) and not same:
+      reference = collect_lib.Speaker(copy(initial), cfg)
+    teacher = _teacher(config, workdir, text, mesh, collector, cfg.vocab)
   return Parts(
     text=text,
     train_prompts=train_prompts,
@@ -183,7 +194,7 @@ def setup(
     initial=initial,
     junior=junior,
     reference=reference,
-    teacher=_teacher(config, workdir, text, mesh, collector, cfg.vocab),
+    teacher=teacher,
     contexts=contexts,
     decode_copy=copy,
     collector=collector,

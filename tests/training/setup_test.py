@@ -48,3 +48,23 @@ def test_only_a_pair_needs_boundaries(tmp_path):
     setup.setup(config, tmp_path, None, evaluates=True)
   config.eval.models = ('senior',)
   setup.setup(config, tmp_path, None, evaluates=True)
+
+
+def test_who_does_not_train_makes_nothing_for_the_loss(tmp_path, monkeypatch):
+  """No teacher, and no partner where the senior alone is evaluated."""
+  values = {
+    'rollout.mode': 'solo',
+    'loss.variant': 'gr_opd',
+    'teacher.source': 'warm_start',
+    'eval.models': ('senior',),
+  }
+  config = small_run.config(**values)
+  made = []
+  monkeypatch.setattr(setup, '_teacher', lambda *_: made.append(1))
+  setup.setup(config, tmp_path, None, evaluates=True)
+  assert made == [1]
+  parts = setup.setup(config, tmp_path, None, evaluates=True, trains=False)
+  assert made == [1] and parts.teacher is None and parts.junior is None
+  pair = small_run.config(**{'eval.models': ('senior',)})
+  wanted = lambda **how: setup.needs_junior(pair, evaluates=True, **how)
+  assert wanted() and not wanted(trains=False)
