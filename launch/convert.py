@@ -62,7 +62,6 @@ def main(argv):
       'overwritten, so give another one.'
     )
   start = time.time()
-  console.quiet_libraries()
   try:
     params, cfg, tokenizer = read()
     logging.info('writing %s: %s', target, cfg)
@@ -77,4 +76,5 @@ def main(argv):
 
 
 if __name__ == '__main__':
+  app.call_after_init(console.quiet_libraries)
   app.run(main)
