@@ -104,7 +104,7 @@ def rollout(
     pair,
     'junior' in run.frozen,
     rows,
-    section.draft_tokens or max(decoding.CHOICES),
+    section.draft_tokens or max(how.choices(pair, kwargs['turns'])),
   )
   kwargs |= choice.options
   kwargs['junior_cfg'] = junior if choice.second else None

@@ -37,7 +37,10 @@ _SLICES = ('dynamic-slice', 'gather', 'slice')
 
 
 def _in_memory(one: hlo.Instruction) -> float:
-  return sum(x.bytes for x in one.shapes if x.in_memory)
+  shapes = one.shapes
+  if one.opcode == 'copy-start':  # (copy, what is copied, a counter)
+    shapes = shapes[:1]
+  return sum(x.bytes for x in shapes if x.in_memory)
 
 
 def _touched(module, name: str, number: int, whole: float) -> float:

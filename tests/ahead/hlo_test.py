@@ -132,6 +132,16 @@ def test_traffic_of_a_slice_within_fusions_is_the_slice():
   assert moved == layer + 4 + layer + 64 * 2  # read, where; written twice
 
 
+def test_traffic_of_a_prefetch_is_one_reading():
+  text = TEXT.replace(
+    '  %near = bf16[1,128]{1,0:T(2,128)S(1)} copy(%all-reduce.1)',
+    '  %near = (bf16[64,128]{1,0:S(1)}, bf16[64,128]{1,0}, u32[]) '
+    'copy-start(%cache)',
+  )
+  moved = {x.name: b for (x, b), *_ in traffic.touched(hlo.Module(text), 1)}
+  assert moved['near'] == 64 * 128 * 2
+
+
 def test_traffic_of_a_fusion_that_copies_is_all_of_it():
   copies = NESTED.replace(
     '%slice = bf16[1,64,128]{2,1,0} dynamic-slice(%p0, %p1, %zero, %zero)',
