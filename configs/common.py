@@ -249,7 +249,11 @@ def base() -> ConfigDict:
   # speculative: a drafter writes draft_tokens alone, one pass of the other
   # model checks them; tokens and authors are lockstep's.
   rollout.decoder = 'lockstep'
-  rollout.draft_tokens = 8  # k; 0: chosen by what drafts gain and cost here
+  # k; with the token that may be added, a pass of 8. 0: chosen by what drafts
+  # gain and cost here.
+  rollout.draft_tokens = 7
+  # A draft that stands may earn one token more; not where operations bind.
+  rollout.draft_bonus = True
   # senior; holder: of most turns; lookup: repeats the row's own text. In solo
   # mode the junior may draft too.
   rollout.drafter = 'junior'

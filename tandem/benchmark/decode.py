@@ -33,7 +33,10 @@ from tandem.rollout import lockstep
 from tandem.rollout import resolve
 from tandem.rollout import speculative
 
-DRAFTS = (4, 6, 8, 16)
+# By k, whether a draft that stands may earn a token more: passes of 2^n
+# positions, see training.decoding.
+DRAFTS = {3: True, 2: False, 4: False, 7: True, 8: False, 16: False}
+QUICK = {3: True}
 
 
 def run(
@@ -69,7 +72,7 @@ def run(
     )
 
 
-def _speculate(case, junior, rows, k):
+def _speculate(case, junior, rows, k, bonus):
   return functools.partial(
     speculative.counted,
     case.senior,
@@ -77,12 +80,13 @@ def _speculate(case, junior, rows, k):
     **case.arguments(rows),
     junior_cfg=case.cfg,
     draft_tokens=k,
+    draft_bonus=bonus,
   )
 
 
 def _pairs(case, *, repeats, batches, agreements):
   """Every program at every batch."""
-  drafts = DRAFTS[:1] if case.quick else DRAFTS
+  drafts = QUICK if case.quick else DRAFTS
   junior, overlap = case.junior(agreements[0])
   for rows in batches:
     common = case.arguments(rows)
@@ -92,8 +96,8 @@ def _pairs(case, *, repeats, batches, agreements):
         lockstep.lockstep, case.senior, junior, **common, junior_cfg=case.cfg
       ),
     }
-    for k in drafts:
-      programs[f'speculative_k{k}'] = _speculate(case, junior, rows, k)
+    for k, bonus in drafts.items():
+      programs[f'speculative_k{k}'] = _speculate(case, junior, rows, k, bonus)
     seconds = timing.interleaved(programs, repeats)
     median = {name: statistics.median(x) for name, x in seconds.items()}
 
@@ -115,6 +119,7 @@ def _pairs(case, *, repeats, batches, agreements):
       out, counts = programs[name]()
       told[k] = _drafting(out, counts, overlap) | {
         'draft_tokens': k,
+        'draft_bonus': drafts[k],
         'rows_equal_to_lockstep': int(
           (out.tokens == plain.tokens).all(1).sum()
         ),
@@ -125,20 +130,21 @@ def _pairs(case, *, repeats, batches, agreements):
     for k in drafts:
       yield line(f'speculative_k{k}', seconds[f'speculative_k{k}'], **told[k])
     acceptance = statistics.fmean(x['acceptance'] for x in told.values())
-    k = draft_length.choose_k(acceptance, costs, bonus=common['turns'].p)
+    chance = {k: bonus * common['turns'].p for k, bonus in drafts.items()}
+    k = draft_length.choose_k(acceptance, costs, chance)
     chosen = seconds['lockstep' if k == 1 else f'speculative_k{k}']
     yield line('speculative', chosen, **told.get(k, {'draft_tokens': 1}))
 
 
 def _agreement(case, *, repeats, batches, agreements):
   """One program, several pairs; told against lockstep and solo."""
-  k = DRAFTS[0] if case.quick else DRAFTS[1]
+  k, bonus = next(iter(DRAFTS.items()))
   rows = batches[min(1, len(batches) - 1)]
   for target in agreements[1:]:
     junior, overlap = case.junior(target)
     common = case.arguments(rows)
     programs = {
-      'speculative': _speculate(case, junior, rows, k),
+      'speculative': _speculate(case, junior, rows, k, bonus),
       'lockstep': functools.partial(
         lockstep.lockstep, case.senior, junior, **common, junior_cfg=case.cfg
       ),

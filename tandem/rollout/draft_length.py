@@ -5,7 +5,6 @@ taken changes no token (near-ties aside), so it may depend on the clock.
 """
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 import math
 
 
@@ -34,14 +33,16 @@ def expected_tokens(acceptance: float, k: int, bonus: float = 0) -> float:
 
 
 def choose_k(
-  acceptance: float, costs: Mapping[int, float], bonus: float = 0
+  acceptance: float,
+  costs: Mapping[int, float],
+  bonus: Mapping[int, float] | None = None,
 ) -> int:
   """The k of `costs` with the most expected tokens per second.
 
   Args:
     acceptance: passed.sum() / tested.sum() of recent Counts.
     costs: measured seconds of a round by k; k=1 is lockstep.
-    bonus: as in expected_tokens.
+    bonus: as in expected_tokens, by k; 0 of those it leaves out.
 
   Returns:
     A key of `costs`; the smallest of equals.
@@ -57,10 +58,9 @@ def choose_k(
         f'costs[{k}]={seconds}: k must be at least 1 and its cost above 0 '
         'seconds.'
       )
-  return max(
-    sorted(costs),
-    key=lambda k: expected_tokens(acceptance, k, bonus) / costs[k],
-  )
+  bonus = bonus or {}
+  tokens = lambda k: expected_tokens(acceptance, k, bonus.get(k, 0))
+  return max(sorted(costs), key=lambda k: tokens(k) / costs[k])
 
 
 class Controller:
@@ -69,8 +69,9 @@ class Controller:
   Every k is run twice first: the first time compiles, and tells no cost.
   """
 
-  def __init__(self, choices: Sequence[int], bonus: float = 0):
-    self._bonus = bonus
+  def __init__(self, choices: Mapping[int, float]):
+    """Of each k, the chance of a bonus, as in expected_tokens."""
+    self._bonus = choices
     self._runs = dict.fromkeys(choices, 0)
     self._costs: dict[int, float] = {}
     self._acceptance = 0.0

@@ -73,6 +73,7 @@ class _Carry:
     'turns',
     'sampling',
     'draft_tokens',
+    'draft_bonus',
     'drafter',
     'solo',
     'slots',
@@ -96,7 +97,8 @@ def counted(
   eos_ids: tuple[int, ...],
   turns: turns_lib.Turns,
   sampling: sampling_lib.Sampling,
-  draft_tokens: int = 8,
+  draft_tokens: int = 7,
+  draft_bonus: bool = True,
   drafter: str = 'junior',
   solo: bool = False,
   slots: int | None = None,
@@ -121,6 +123,9 @@ def counted(
     turns: the schedule.
     sampling: temperature and filters, the same for both models.
     draft_tokens: k, positions of a round. 1 is lockstep.
+    draft_bonus: a draft that stands may earn one token more (drafters.bonus), at
+      the price of a position more in the verifier's pass and in the drafter's
+      first: worth it where passes are bound by bytes, not by operations.
     drafter: who runs ahead, `junior` or `senior`; `holder`, in each round the
       model that holds the turn in most rows, while the other catches up in one
       pass, for schedules of long turns; or `lookup`, which repeats what the row
@@ -153,7 +158,7 @@ def counted(
   if junior is not None and (pair or drafter == 'junior'):
     models['junior'] = (junior, junior_cfg)
   writers = ('senior', 'junior') if pair else ('senior',)
-  bonus = drafters.bonus(drafter, k, pair, turns)
+  bonus = drafters.bonus(drafter, k, pair, turns) if draft_bonus else None
   eos = jnp.asarray(eos_ids, jnp.int32)
   # Drawing costs a CPU more than keeping; elsewhere a draw is fused into the
   # choice and is never in memory, which is what runs short there.

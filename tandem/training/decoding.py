@@ -19,8 +19,14 @@ from tandem.training import mesh as mesh_lib
 
 DECODERS = ('lockstep', 'speculative')
 
-# Among these `draft_tokens=0` chooses; 1 is lockstep.
-CHOICES = (1, 4, 8)
+# Among these `draft_tokens=0` chooses: k, and whether a draft that stands may
+# earn a token. 1 is lockstep. The verifier reads k or, with a bonus, k + 1
+# positions of each row, powers of two: rows by positions fill the tiles of a
+# product, and 20 rows cost a CPU what 32 do. What costs least per token differs
+# with what binds a pass, bytes (few rows) or operations (many).
+CHOICES = {1: False, 2: False, 3: True, 7: True}
+# Where there is nobody to add a token.
+PLAIN = dict.fromkeys((1, 2, 4, 8), False)
 
 
 class Choice(NamedTuple):
@@ -38,8 +44,10 @@ class Decoding:
 
   Attributes:
     decoder: one of DECODERS.
-    draft_tokens: k of speculative decoding; 0 chooses among CHOICES by the
+    draft_tokens: k of speculative decoding; 0 takes one of `choices` by the
       acceptance and the times measured so far in this process.
+    draft_bonus: whether a draft that stands may earn a token more; not read
+      where draft_tokens is 0.
     drafter: who drafts: one of drafters.DRAFTERS.
     slots: rows decoded at once, the others wait for a slot; 0: all.
     window: cache slots of the first loop; 0: one loop over all.
@@ -50,7 +58,8 @@ class Decoding:
   """
 
   decoder: str = 'lockstep'
-  draft_tokens: int = 8
+  draft_tokens: int = 7
+  draft_bonus: bool = True
   drafter: str = 'junior'
   slots: int = 0
   window: int = 0
@@ -71,6 +80,11 @@ class Decoding:
     return (
       pair or self.drafter == 'lookup' or (helper and self.drafter == 'junior')
     )
+
+  def choices(self, pair: bool, turns) -> dict[int, bool]:
+    """By k, those of draft_tokens=0; whether a token may be added."""
+    added = drafters.bonus(self.drafter, 2, pair, turns)
+    return CHOICES if added else PLAIN
 
   def choose(self, pair: bool, helper: bool, rows: int, k: int) -> Choice:
     """The program of a rollout; what compile_ahead compiles, too.
@@ -93,6 +107,9 @@ class Decoding:
       return Choice(lockstep.lockstep, options, second=pair, counts=False)
     options |= dict(
       draft_tokens=k,
+      draft_bonus=self.draft_bonus
+      if self.draft_tokens
+      else CHOICES.get(k, False),
       solo=not pair,
       slots=slots if slots < rows else None,
     )
@@ -129,9 +146,11 @@ class Decoding:
     k, controller = self.draft_tokens, None
     if k == 0 and self.drafts(pair, helper is not None):
       shape = (pair, senior.cfg, rows, context.ids.shape[1])
-      bonus = drafters.bonus_chance(self.drafter, pair, turns)
+      chance = drafters.bonus_chance(self.drafter, pair, turns)
+      choices = self.choices(pair, turns).items()
       controller = self.controllers.setdefault(
-        shape, draft_length.Controller(CHOICES, bonus)
+        shape,
+        draft_length.Controller({k: chance * added for k, added in choices}),
       )
       # The lead's clock decides for all hosts: they run one program.
       k = mesh_lib.gather_json(controller.next())[0]
@@ -174,6 +193,7 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
   return Decoding(
     decoder=section.decoder,
     draft_tokens=section.draft_tokens,
+    draft_bonus=section.draft_bonus,
     drafter=section.drafter,
     slots=section.slots,
     window=section.window,

@@ -15,9 +15,9 @@ from tandem.benchmark import timing
 NAMES = {
   'decode': {
     f'decode/{kind}/b2'
-    for kind in ('solo', 'lockstep', 'speculative', 'speculative_k4')
+    for kind in ('solo', 'lockstep', 'speculative', 'speculative_k3')
   }
-  | {'decode/speculative_k4_overlap1/b2', 'decode/limit/b2', 'decode/dots/b2'}
+  | {'decode/speculative_k3_overlap1/b2', 'decode/limit/b2', 'decode/dots/b2'}
   | {f'decode/prefill_{kind}/g8' for kind in ('one', 'shared', 'repeated')}
   | {'decode/fixed/m2', 'decode/slots/m2'},
   'logprob': {
@@ -34,7 +34,7 @@ NAMES = {
     'update/scoring',
     *(
       f'step/toy/{name}'
-      for name in ('solo', 'lockstep', 'speculative_k4', 'tandem')
+      for name in ('solo', 'lockstep', 'speculative_k3', 'tandem')
     ),
     *(f'update/credit/{name}' for name in losses.LOSSES),
   },
@@ -65,10 +65,10 @@ def test_quick(suite):
     whole = by_name['step/toy/tandem']
     assert whole['value'] == by_name[f'step/toy/{whole["decoder"]}']['value']
   if suite == 'decode':
-    drafted = by_name['decode/speculative_k4/b2']
+    drafted = by_name['decode/speculative_k3/b2']
     assert drafted['rows_equal_to_lockstep'] == 2
     assert abs(drafted['overlap'] - 0.97) < 0.01
-    assert by_name['decode/speculative_k4_overlap1/b2']['acceptance'] == 1
+    assert by_name['decode/speculative_k3_overlap1/b2']['acceptance'] == 1
     shared, repeated = (
       by_name[f'decode/prefill_{kind}/g8'] for kind in ('shared', 'repeated')
     )

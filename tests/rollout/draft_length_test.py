@@ -34,6 +34,13 @@ def test_choose_k(acceptance, costs, k):
   assert draft_length.choose_k(acceptance, costs) == k
 
 
+def test_a_bonus_counts_for_its_k_alone():
+  costs = {1: 1.0, 4: 4.0, 8: 8.0}  # equals, at acceptance 1
+  choose = lambda bonus: draft_length.choose_k(1.0, costs, bonus)
+  assert choose({}) == 1 and choose({4: 0.5}) == 4 and choose({8: 0.5}) == 8
+  assert choose({4: 0.5, 8: 0.5}) == 4  # 4.5/4, 8.5/8
+
+
 @pytest.mark.parametrize(
   'acceptance,costs,message',
   [
@@ -50,7 +57,10 @@ def test_bad_input_is_named(acceptance, costs, message):
 
 
 def test_controller_measures_first():
-  controller, cost = draft_length.Controller((1, 4, 8)), {1: 2, 4: 5, 8: 9}
+  controller, cost = (
+    draft_length.Controller(dict.fromkeys((1, 4, 8), 0.0)),
+    {1: 2, 4: 5, 8: 9},
+  )
   asked = []
   for run in range(9):
     k = controller.next()

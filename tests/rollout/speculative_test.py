@@ -114,13 +114,14 @@ def test_equals_lockstep(turns, drafter, k, changes):
     (7, 4, 'lookup', {}),
     (3, 4, 'holder', {'senior': FULL}),
     (4, 3, 'junior', {'junior': None}),
-    (9, 2, 'junior', {'window': 4}),
+    (9, 2, 'junior', {'window': 4, 'draft_bonus': False}),
   ],
-  ids=['lockstep', 'lookup', 'holder', 'solo', 'window'],
+  ids=['lockstep', 'lookup', 'holder', 'solo', 'window_no_bonus'],
 )
 def test_slots_change_nothing(slots, k, drafter, changes):
   turns, case = Turns(cap=3), CASE | changes
   solo, window = case['junior'] is None, case.pop('window', None)
+  bonus = case.pop('draft_bonus', True)
   want = lockstep_test.run(turns, **case)
   got, counts = counted(
     turns,
@@ -129,9 +130,12 @@ def test_slots_change_nothing(slots, k, drafter, changes):
     draft_tokens=k,
     solo=solo,
     window=window,
+    draft_bonus=bonus,
     **case | {'junior': OTHER},
   )
   assert_equal(got, want, turns, case)
+  if not bonus:
+    assert (got.lengths <= k * counts.rounds).all()
   # Rows took turns in fewer slots, none of which waited for the slowest row.
   assert int(counts.passes) < int(counts.rounds.sum()) < slots * counts.passes
   if k == 1:

@@ -79,15 +79,41 @@ def test_who_decodes(settings, tandem, counted, drafted):
 def test_the_measured_k_is_taken():
   how = decoding.Decoding(decoder='speculative', draft_tokens=0)
   senior, junior = speaker(0), speaker(1)
-  runs = [decode(how, senior, junior) for _ in range(8)]
+  runs = [decode(how, senior, junior) for _ in range(10)]
   for rollout, _ in runs[1:]:
     np.testing.assert_array_equal(rollout.tokens, runs[0][0].tokens)
   # Each choice twice, in order; lockstep counts nothing.
-  assert [counts is None for _, counts in runs[:6]] == [True] * 2 + [False] * 4
-  four, eight = (runs[i][1].rounds.sum() for i in (2, 4))
-  assert four > eight
+  assert [counts is None for _, counts in runs[:8]] == [True] * 2 + [False] * 6
+  two, three, seven = (runs[i][1].rounds.sum() for i in (2, 4, 6))
+  assert two > three > seven
   (controller,) = how.controllers.values()
   assert controller.next() in decoding.CHOICES
+
+
+def test_passes_are_of_powers_of_two():
+  choices = lambda who, pair, turns: decoding.Decoding(
+    decoder='speculative', drafter=who
+  ).choices(pair, turns)
+  word, strict = turns_lib.Turns(), turns_lib.Turns(schedule='strict_word')
+  for pair in (True, False):
+    added = choices('junior', pair, word)
+    assert {k + bonus for k, bonus in added.items()} == {1, 2, 4, 8}
+    assert added[7]
+  for plain in (choices('junior', True, strict), choices('lookup', True, word)):
+    assert plain == {1: False, 2: False, 4: False, 8: False}
+
+
+def test_the_bonus_is_the_settings_or_the_choices():
+  def told(k, **settings):
+    how = decoding.Decoding(decoder='speculative', **settings)
+    return how.choose(True, True, 8, k).options['draft_bonus']
+
+  assert told(4, draft_tokens=4) and not told(
+    4, draft_tokens=4, draft_bonus=False
+  )
+  assert told(7, draft_tokens=0, draft_bonus=False) and not told(
+    2, draft_tokens=0
+  )
 
 
 def test_nobody_to_draft_is_lockstep():
