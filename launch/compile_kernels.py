@@ -16,7 +16,6 @@ them. One target after another, the answers kept:
 
 import json
 import pathlib
-import subprocess
 import sys
 
 from absl import flags
@@ -41,14 +40,6 @@ _OUT = flags.DEFINE_string(
 _BRIEF = flags.DEFINE_bool('brief', False, 'One table, yes or no.')
 
 
-def _commit():
-  asked = ['git', 'describe', '--always', '--dirty=, changed', '--exclude=*']
-  done = subprocess.run(
-    asked, cwd=spawn.home(), capture_output=True, text=True, check=False
-  )
-  return done.stdout.strip() or 'unknown'
-
-
 def main():
   kept = pathlib.Path(_ANSWERS.value) if _ANSWERS.value else None
   answers = []
@@ -67,7 +58,7 @@ def main():
             file.write(json.dumps(answer) + '\n')
   answers = table.latest(answers)
   brief = table.table(answers, brief=True)
-  page = brief if _BRIEF.value else table.page(answers, _commit())
+  page = brief if _BRIEF.value else table.page(answers, spawn.commit())
   if _OUT.value:
     pathlib.Path(_OUT.value).write_text(page)
   else:

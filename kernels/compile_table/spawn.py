@@ -53,6 +53,23 @@ def missing(platform: str) -> str:
   )
 
 
+def commit() -> str:
+  """The last commit of the kernels, and whether they have changed since."""
+
+  def git(*command):
+    done = subprocess.run(
+      ['git', *command, '--', 'kernels'],
+      cwd=home(),
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    return done.stdout.strip()
+
+  found = git('log', '-1', '--format=%h') or 'unknown'
+  return f'{found}, changed' if git('status', '--porcelain') else found
+
+
 def answers(
   target: str, *, full: bool = False, prefix: str = ''
 ) -> Iterator[dict]:

@@ -11,7 +11,8 @@ Answer = dict[str, Any]
 
 PAGE = """# Every kernel through the real compilers
 
-By `python -m launch.compile_kernels`, no device; commit {commit}; {compilers}.
+By `python -m launch.compile_kernels`, no device; kernels at commit {commit};
+{compilers}.
 A cell: seconds of the compile, on a machine with other work, then megabytes of
 temporaries. Rows named `compile_table/` are controls, of which some must be
 refused. Refused, as it must be, is "no"; every reason is below its table.

@@ -123,7 +123,7 @@ def test_the_page_tells_every_answer(monkeypatch):
     said('a/gone', 'v5e'),
   ]
   page = table.page(answers, 'c0ffee')
-  assert 'commit c0ffee; x B200, x v5e, x v5p, x v6e.' in page
+  assert 'at commit c0ffee;\nx B200, x v5e, x v5p, x v6e.' in page
   assert 'What went wrong: a/good must compile for v5p; refused: too' in page
   assert '| case | v5e | v5p |' in page
   assert '| `a/good` | 3.2 s, 2.5 MB | **REFUSED** |' in page
