@@ -52,6 +52,7 @@ def ground(*, tiny: bool):
   config.model.source = 'Qwen/Qwen3-1.7B'
   config.model.dtype = 'bfloat16'
   config.model.remat = 'block'
+  config.model.attention = 'auto'
   config.mesh.tensor = 4
 
   config.data.kind = 'hub'

@@ -18,10 +18,7 @@ SUITES = ('decode', 'logprob', 'update', 'grader', 'bytes')
 _SUITE = flags.DEFINE_enum('suite', None, SUITES, 'What is measured.')
 _QUICK = flags.DEFINE_bool('quick', False, 'Toy sizes: a trial, no number.')
 _REPEATS = flags.DEFINE_integer(
-  'repeats',
-  None,
-  'Timed runs of each program; 5, or 1 if quick.',
-  lower_bound=1,
+  'repeats', None, 'Timed runs of each; 5, or 1 if quick.', lower_bound=1
 )
 _BATCHES = flags.DEFINE_list(
   'batches', None, 'Rows at once, of suite decode; 1,4,16,32, or 1,2 if quick.'
@@ -39,6 +36,9 @@ _PROGRAMS = flags.DEFINE_list(
 )
 _TOPOLOGY = flags.DEFINE_string(
   'topology', '', 'Of suite bytes: compile for it too, as v5p:2x2x1.'
+)
+_ATTENTION = flags.DEFINE_string(
+  'attention', 'xla', 'With a topology: reads the cache, as pallas_tpu.'
 )
 
 
@@ -61,15 +61,14 @@ def main():
   ):
     if flag.value and _SUITE.value != suite:
       raise ValueError(f'--{flag.name} is read by --suite={suite} only.')
-    if flag.value:
-      options[flag.name] = _numbers(flag, kind)
-    elif quick and trial and _SUITE.value == suite:
-      options[flag.name] = trial
+    if flag.value or (quick and trial and _SUITE.value == suite):
+      options[flag.name] = _numbers(flag, kind) if flag.value else trial
   if _TOPOLOGY.value:
     if _SUITE.value != 'bytes':
       raise ValueError('--topology is read by --suite=bytes only.')
     targets.prepare(_TOPOLOGY.value)  # before anything imports jax
     options['topology'] = _TOPOLOGY.value
+    options['attention'] = _ATTENTION.value
   suite = importlib.import_module(f'tandem.benchmark.{_SUITE.value}')
   repeats = _REPEATS.value or (1 if quick else 5)
   for line in suite.run(quick=quick, repeats=repeats, **options):

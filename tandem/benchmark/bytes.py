@@ -30,6 +30,7 @@ from tandem.ahead import shapes
 from tandem.ahead import targets
 from tandem.ahead import traffic
 from tandem.benchmark import models
+from tandem.models import cache as cache_lib
 from tandem.models import presets
 from tandem.rollout import draft_length
 from tandem.rollout import lockstep
@@ -84,8 +85,11 @@ class Program:
   draft: int = 1
   drafter: str | None = None
 
-  def trace(self, size: Size, mesh, platform: str | None):
+  def trace(self, size: Size, mesh, platform: str, attention: str):
     cfg = size.cfg
+    read = cache_lib.read
+    if attention != 'xla':
+      read = cache_lib.reader(attention, mesh)
     params = shapes.decode_params(cfg, mesh, 'bfloat16')
     return self.function.trace(
       params,
@@ -103,6 +107,7 @@ class Program:
       turns=turns_lib.Turns(),
       sampling=sampling_lib.Sampling(temperature=0.6),
       platform=platform,
+      read=read,
       **self.options,
     )
 
@@ -184,13 +189,21 @@ def roofline(size: Size, program: Program, chip, devices: int):
   return total, bound
 
 
-def _measured(program: Program, size: Size, mesh, platform, compiled: bool):
+def _measured(
+  program: Program,
+  size: Size,
+  mesh,
+  platform: str,
+  attention: str,
+  compiled: bool,
+):
   """{account: (bytes, operations) of a round}, all chips; see the module."""
   found: dict[str, list] = {}
   for layers in (1, 2):
     start = time.monotonic()
     cfg = dataclasses.replace(size.cfg, num_layers=layers)
-    traced = program.trace(dataclasses.replace(size, cfg=cfg), mesh, platform)
+    cut = dataclasses.replace(size, cfg=cfg)
+    traced = program.trace(cut, mesh, platform, attention)
     once, never = (count_lib.count(traced.jaxpr, trips) for trips in (1, 0))
     flops = once.flops - never.flops
     found.setdefault('counted', []).append((once.bytes - never.bytes, flops))
@@ -238,6 +251,7 @@ def run(
   repeats: int = 1,
   topology: str | None = None,
   programs: Sequence[str] = (),
+  attention: str = 'xla',
 ) -> Iterator[dict[str, Any]]:
   """Yields the inputs, then one line per program and acceptance.
 
@@ -248,6 +262,8 @@ def run(
     repeats: not read; nothing is timed.
     topology: compile for it too; `targets.prepare` was called.
     programs: names, of which solo is always one; empty: all.
+
+    attention: that reads the cache: xla, pallas_tpu, pallas_gpu.
 
   Raises:
     ValueError: a program that is not known.
@@ -272,6 +288,7 @@ def run(
     **{k: getattr(size, k) for k in ('prompts', 'group', 'prompt', 'response')},
     'rows': size.rows,
     'topology': topology,
+    'attention': attention,
     'tensor': share,
     'chips': {k: [c.bandwidth, c.flops] for k, c in chips.items()},
     'pass_of_1': one_pass(size, 1, size.response),
@@ -282,7 +299,9 @@ def run(
   base: dict[str, float] = {}
   for name, program in todo.items():
     accounts = {'formula': formula(size, program, size.response)}
-    accounts |= _measured(program, size, mesh, platform, bool(topology))
+    accounts |= _measured(
+      program, size, mesh, platform, attention, bool(topology)
+    )
     seconds = {k: roofline(size, program, c, share) for k, c in chips.items()}
     costs = {k: one[0] for k, one in accounts.items()}
     costs |= {f'seconds_{k}': one[0] for k, one in seconds.items()}
