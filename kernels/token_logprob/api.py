@@ -63,6 +63,8 @@ def token_logprob(
   """Log-prob of each row's target, differentiable in `hidden` and `head`.
 
   Sums are float32 whatever the inputs' dtype; gradients come in the inputs'.
+  Products of float32 inputs are as exact as `jax.default_matmul_precision` says,
+  which by default is less than float32 on a TPU or GPU.
   Where a mesh is active (`jax.set_mesh`, or `mesh`) and has `vocab_axis`, the
   head is taken to be cut over it along V, and each device reads only its part.
 
