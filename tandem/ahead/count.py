@@ -73,8 +73,8 @@ def _manual_devices(params: Mapping[str, Any]) -> int:
 
 def _pallas(eqn, trips) -> Count:
   """The kernel's products, once per cell of its grid."""
-  grid = eqn.params['grid_mapping'].grid
-  cells = math.prod(int(size) for size in grid)
+  mapping = eqn.params['grid_mapping']
+  grid, cells = mapping.grid, _cells(mapping)
   body = count(eqn.params['jaxpr'], trips)
   out = Count()
   out.add(body, cells)
@@ -87,6 +87,23 @@ def _pallas(eqn, trips) -> Count:
     out.wide_flops *= _causal_share(grid)
     out.attention_flops = out.flops
   out.pallas = {name: out.flops}
+  return out
+
+
+def _cells(mapping) -> int:
+  """Cells of a grid; of one that ends on data, at the most.
+
+  Then they are as many as the operand that is cut finest has blocks.
+  """
+  if not mapping.num_dynamic_grid_bounds:
+    return math.prod(int(size) for size in mapping.grid)
+  out = 1
+  for one in mapping.block_mappings:
+    blocks = 1
+    for size, part in zip(one.array_aval.shape, one.block_shape):
+      width = part if isinstance(part, int) else getattr(part, 'block_size', 1)
+      blocks *= -(-size // width)
+    out = max(out, blocks)
   return out
 
 

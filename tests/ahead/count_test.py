@@ -117,6 +117,28 @@ def test_pallas_counts_each_cell():
   assert found.pallas == pytest.approx({'product': ONE})
 
 
+def test_a_grid_that_ends_on_data_counts_in_full():
+  def kernel(x, w, o):
+    o[...] = x[...] @ w[...]
+
+  def f(x, w, n):
+    return pl.pallas_call(
+      kernel,
+      out_shape=jax.ShapeDtypeStruct((8, 32), jnp.float32),
+      grid=(n,),
+      in_specs=[
+        pl.BlockSpec((8, 16), lambda i: (0, 0)),
+        pl.BlockSpec((16, 8), lambda i: (0, i)),
+      ],
+      out_specs=pl.BlockSpec((8, 8), lambda i: (0, i)),
+      interpret=True,
+      name='product',
+    )(x, w)
+
+  n = jax.ShapeDtypeStruct((), jnp.int32)
+  assert counted(f, X, W, n).flops == ONE  # four blocks of the second
+
+
 def attention_gradient(implementation, size, heads=2, h=64, **kwargs):
   """Counted: forward and backward of causal attention over 2 rows."""
   x = jax.ShapeDtypeStruct((2, size, heads, h), jnp.bfloat16)
