@@ -173,6 +173,7 @@ def base() -> ConfigDict:
   model.tokenizer = 'same'  # as source; or a path, an id, `quickstart`
   model.dtype = 'float32'  # of the training forward; master weights: float32
   model.attention = 'xla'  # auto: splash on a TPU, cuDNN on a GPU
+  model.log_probs = 'xla'  # pallas_tpu, pallas_gpu: logits stay on the chip
   model.remat = 'none'  # none, block, dots: recompute in the backward pass
   model.preset = ''  # with `random`: a name of tandem.models.presets, or
   model.dim = 96  # ... its own shape (vocabulary: the tokenizer's)
@@ -264,6 +265,8 @@ def base() -> ConfigDict:
   rollout.window = 0
   rollout.cache_dtype = ''  # float32, bfloat16; '' for rollout.dtype
   rollout.attention = 'xla'  # pallas_tpu, pallas_gpu: rows read to their length
+  # pallas_tpu, pallas_gpu: a pair's logits in one pass, in lockstep alone.
+  rollout.sampler = 'xla'
 
   config.reward = ConfigDict()
   config.reward.mode = 'strict'  # trl_release, roll, tolerant

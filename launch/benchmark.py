@@ -20,19 +20,23 @@ _QUICK = flags.DEFINE_bool('quick', False, 'Toy sizes: a trial, no number.')
 _REPEATS = flags.DEFINE_integer(
   'repeats', None, 'Timed runs of each; 5, or 1 if quick.', lower_bound=1
 )
-_BATCHES = flags.DEFINE_list(
-  'batches', None, 'Rows at once, of suite decode; 1,4,16,32, or 1,2 if quick.'
-)
-_AGREEMENTS = flags.DEFINE_list(
-  'agreements', None, 'Overlaps of the pair, of suite decode, as 0.97,1,0.9.'
-)
-_PARTS = flags.DEFINE_list(
-  'parts',
-  None,
-  'Of suite decode: pairs, agreement, limits, prefix, slots, others; all.',
-)
-_PROGRAMS = flags.DEFINE_list(
-  'programs', None, 'Of suite bytes, as lockstep,speculative_k8_junior; all.'
+# Lists, by name: the suite that reads them, their kind, a trial's, and the help.
+_LISTS = {
+  'batches': ('decode', int, [1, 2], 'Rows at once; 1,4,16,32, quick 1,2.'),
+  'agreements': ('decode', float, [0.97, 1.0], 'Overlaps, as 0.97,1,0.9.'),
+  'drafts': ('decode', int, [], 'k of drafted programs; 3,2,4,7,8,16.'),
+  'parts': (
+    'decode',
+    str,
+    [],
+    'pairs, agreement, limits, prefix, slots, others; all.',
+  ),
+  'programs': ('bytes', str, [], 'As lockstep,speculative_k8_junior; all.'),
+}
+for _name, (_reader, _, _, _help) in _LISTS.items():
+  flags.DEFINE_list(_name, None, f'Of suite {_reader}. {_help}')
+_RESPONSE = flags.DEFINE_integer(
+  'response', None, 'Of suite decode. Tokens of a response; 256.', lower_bound=1
 )
 _TOPOLOGY = flags.DEFINE_string(
   'topology', '', 'Of suite bytes: compile for it too, as v5p:2x2x1.'
@@ -42,27 +46,24 @@ _ATTENTION = flags.DEFINE_string(
 )
 
 
-def _numbers(flag, kind):
-  try:
-    return [kind(text) for text in flag.value]
-  except ValueError as error:
-    raise ValueError(
-      f'--{flag.name}={",".join(flag.value)}: each must be a number.'
-    ) from error
-
-
 def main():
   quick, options = _QUICK.value, {}
-  for flag, suite, kind, trial in (
-    (_BATCHES, 'decode', int, [1, 2]),
-    (_AGREEMENTS, 'decode', float, [0.97, 1.0]),
-    (_PARTS, 'decode', str, []),
-    (_PROGRAMS, 'bytes', str, []),
-  ):
-    if flag.value and _SUITE.value != suite:
-      raise ValueError(f'--{flag.name} is read by --suite={suite} only.')
-    if flag.value or (quick and trial and _SUITE.value == suite):
-      options[flag.name] = _numbers(flag, kind) if flag.value else trial
+  for name, (suite, kind, trial, _) in _LISTS.items():
+    given = flags.FLAGS[name].value
+    if given and _SUITE.value != suite:
+      raise ValueError(f'--{name} is read by --suite={suite} only.')
+    try:
+      chosen = [kind(text) for text in given or ()]
+    except ValueError as error:
+      raise ValueError(
+        f'--{name}={",".join(given)}: each must be a number.'
+      ) from error
+    if chosen or (quick and trial and _SUITE.value == suite):
+      options[name] = chosen or trial
+  if _RESPONSE.value:
+    if _SUITE.value != 'decode':
+      raise ValueError('--response is read by --suite=decode only.')
+    options['response'] = _RESPONSE.value
   if _TOPOLOGY.value:
     if _SUITE.value != 'bytes':
       raise ValueError('--topology is read by --suite=bytes only.')

@@ -36,7 +36,6 @@ from tandem.rollout import speculative
 # By k, whether a draft that stands may earn a token more: passes of 2^n
 # positions, see training.decoding.
 DRAFTS = {3: True, 2: False, 4: False, 7: True, 8: False, 16: False}
-QUICK = {3: True}
 
 
 def run(
@@ -46,6 +45,8 @@ def run(
   batches: Sequence[int] = (1, 4, 16, 32),
   agreements: Sequence[float] = (0.97, 1.0, 0.99, 0.95, 0.9),
   parts: Sequence[str] = (),
+  drafts: Sequence[int] = tuple(DRAFTS),
+  response: int = 256,
 ) -> Iterator[dict[str, Any]]:
   """Yields one line per measurement.
 
@@ -56,6 +57,9 @@ def run(
     agreements: overlaps of the pair; the first serves all programs, the others
       one k only.
     parts: of PARTS; empty for all.
+    drafts: k of the drafted programs; a bonus as DRAFTS says, or with any other.
+    response: tokens of each response. What a batch pays once (prompts, and the
+      wait for its last row) weighs less in long ones.
 
   Raises:
     ValueError: an unknown part.
@@ -65,10 +69,15 @@ def run(
     raise ValueError(
       f'parts={sorted(unknown)} are unknown; of {", ".join(PARTS)}.'
     )
-  case = decode_case.make(quick)
+  case = decode_case.make(quick, response)
+  drafts = {k: DRAFTS.get(k, True) for k in ((3,) if quick else drafts)}
   for part in parts or PARTS:
     yield from PARTS[part](
-      case, repeats=repeats, batches=batches, agreements=agreements
+      case,
+      repeats=repeats,
+      batches=batches,
+      agreements=agreements,
+      drafts=drafts,
     )
 
 
@@ -84,9 +93,8 @@ def _speculate(case, junior, rows, k, bonus):
   )
 
 
-def _pairs(case, *, repeats, batches, agreements):
+def _pairs(case, *, repeats, batches, agreements, drafts):
   """Every program at every batch."""
-  drafts = QUICK if case.quick else DRAFTS
   junior, overlap = case.junior(agreements[0])
   for rows in batches:
     common = case.arguments(rows)
@@ -109,6 +117,7 @@ def _pairs(case, *, repeats, batches, agreements):
         work=rows * case.response,
         of_solo=timing.ratio(seconds_of['solo'], seconds),
         of_lockstep=timing.ratio(seconds_of['lockstep'], seconds),
+        response=case.response,
         **more,
       )
 
@@ -136,9 +145,9 @@ def _pairs(case, *, repeats, batches, agreements):
     yield line('speculative', chosen, **told.get(k, {'draft_tokens': 1}))
 
 
-def _agreement(case, *, repeats, batches, agreements):
+def _agreement(case, *, repeats, batches, agreements, drafts):
   """One program, several pairs; told against lockstep and solo."""
-  k, bonus = next(iter(DRAFTS.items()))
+  k, bonus = next(iter(drafts.items()))
   rows = batches[min(1, len(batches) - 1)]
   for target in agreements[1:]:
     junior, overlap = case.junior(target)
@@ -174,8 +183,8 @@ def _drafting(out: types.Rollout, counts: resolve.Counts, overlap: float):
 
 
 def _only(lines):
-  """A part that has no use for agreements."""
-  return lambda case, *, agreements, **kwargs: lines(case, **kwargs)
+  """A part that has no use for pairs."""
+  return lambda case, *, agreements, drafts, **kwargs: lines(case, **kwargs)
 
 
 PARTS = {

@@ -78,10 +78,10 @@ def ready(
   return decoder.decode_params(params, cfg, dtype, flip=flip)
 
 
-def make(quick: bool) -> Case:
-  """The case, its weights drawn."""
+def make(quick: bool, response: int = 256) -> Case:
+  """The case, its weights drawn; a toy's responses have 8 tokens."""
   cfg = models.config(quick)
   params = decoder.init_params(jax.random.key(0), cfg)
-  prompt, response = (3, 8) if quick else (32, 128)
+  prompt, response = (3, 8) if quick else (32, response)
   senior = ready(params, cfg)
   return Case(cfg, params, senior, prompt, response, quick)

@@ -96,7 +96,8 @@ def score(
     remat: see decoder.hidden.
     constrain: activation-sharding hook.
     attention: see decoder.hidden.
-    implementation: of the token_logprob kernel; None lets it choose.
+    implementation: of the token_logprob kernel; None lets it choose. Full
+      `kl_teacher` has XLA's program alone.
     teacher: whom the kl_teacher statistics are taken to.
     vocab_mesh: a mesh whose `tensor` axis cuts the vocabulary, so that each
       device reads its own part of the head; None lets XLA gather it.

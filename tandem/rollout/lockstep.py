@@ -5,6 +5,7 @@ author's choice is emitted and fed to both caches, and the coin names the next
 author. `naive.py` is the definition; this is the same, batched and compiled.
 """
 
+from collections.abc import Callable
 import functools
 
 from flax import struct
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tandem import types
+from tandem.kernels.handoff_sample import api as handoff
 from tandem.models import cache as cache_lib
 from tandem.models import decoder
 from tandem.rollout import frame
@@ -46,6 +48,7 @@ class _Carry:
     'window',
     'cache_dtype',
     'read',
+    'draw',
     'platform',
   ),
 )
@@ -66,6 +69,7 @@ def lockstep(
   window: int | None = None,
   cache_dtype: str | None = None,
   read: cache_lib.Read = cache_lib.read,
+  draw: Callable[..., handoff.Handoff] | None = None,
   platform: str | None = None,
 ) -> types.Rollout:
   """Writes one response per row.
@@ -90,6 +94,7 @@ def lockstep(
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
     read: cache.read, or what cache.reader makes.
+    draw: what sampling.drawer makes, for a pair; None for XLA's own program.
     platform: that the program is for, `cpu`, `gpu` or `tpu`: its cache's layout
       and what is worth keeping; None for the backend at hand.
 
@@ -112,37 +117,58 @@ def lockstep(
     x, cache = decoder.decode_step(
       params, cfg, cache, c.token[:, None], slots, read=read
     )
-    logits = decoder.logits_of(params, cfg, x[:, 0])[:, :vocab]
-    return logits, sampling_lib.filtered(logits, sampling), cache
+    return decoder.logits_of(params, cfg, x[:, 0])[:, :vocab], cache
 
   def coin(t):
     position = jnp.full((n,), t, jnp.int32)
     return sampling_lib.coins(row_keys, position, turns.p)
 
-  def body(c: _Carry) -> _Carry:
+  def by_kernel(c, logits):
+    strict = turns.schedule == 'strict_word'
+    out = draw(
+      *logits.values(),
+      row_keys,
+      jnp.full((n,), c.t, jnp.int32),
+      boundary,
+      c.turn.author,
+      sampling=sampling,
+      coin=coin(c.t) if strict else None,
+      may_change=c.turn.since > 0 if strict else None,
+    )._asdict()
+    del out['boundary']
+    return {'tokens': out.pop('token')} | out
+
+  def by_xla(c, logits):
     noise = None
     if not sampling.greedy:
       position = jnp.full((n,), c.t, jnp.int32)
       noise = sampling_lib.token_noise(row_keys, position, vocab)
-    logits, scores, senior_cache = step(senior, senior_cfg, c.senior, c)
-    token = sampling_lib.choose(scores, noise)
-    author, junior_cache, turn = None, None, c.turn
-    models = {'senior': (logits, scores)}
+    scores = {k: sampling_lib.filtered(z, sampling) for k, z in logits.items()}
+    token = sampling_lib.choose(scores['senior'], noise)
+    author = None
     if pair:
-      logits, scores, junior_cache = step(junior, junior_cfg, c.junior, c)
-      other = sampling_lib.choose(scores, noise)
-      models['junior'] = (logits, scores)
+      other = sampling_lib.choose(scores['junior'], noise)
       author = turns_lib.speaker(
         turns, c.turn, boundary[token], boundary[other], coin(c.t)
       )
       token = jnp.where(author, token, other)
-      turn = turns_lib.advance(
-        turns, c.turn, author, boundary[token], coin(c.t + 1)
-      )
     values = {'tokens': token, 'author': author}
-    for name, (logits, scores) in models.items():
-      values[f'logp_{name}'] = sampling_lib.gather_logp(scores, token)
-      values[f'raw_{name}'] = sampling_lib.gather_logp(logits, token)
+    for name in logits:
+      values[f'logp_{name}'] = sampling_lib.gather_logp(scores[name], token)
+      values[f'raw_{name}'] = sampling_lib.gather_logp(logits[name], token)
+    return values
+
+  def body(c: _Carry) -> _Carry:
+    logits, senior_cache = step(senior, senior_cfg, c.senior, c)
+    logits, junior_cache, turn = {'senior': logits}, None, c.turn
+    if pair:
+      logits['junior'], junior_cache = step(junior, junior_cfg, c.junior, c)
+    values = (by_kernel if pair and draw else by_xla)(c, logits)
+    token = values['tokens']
+    if pair:
+      turn = turns_lib.advance(
+        turns, c.turn, values['author'], boundary[token], coin(c.t + 1)
+      )
     out = {
       name: buffer.at[rows, c.t].set(
         jnp.where(c.done, jnp.zeros((), buffer.dtype), values[name])

@@ -12,6 +12,7 @@ emitted, and (but for `strict_word`) its author is fixed before, so each token
 follows its author's law exactly.
 """
 
+from collections.abc import Callable
 import dataclasses
 import math
 
@@ -19,6 +20,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from tandem.kernels.handoff_sample import api as kernel
 from tandem.kernels.handoff_sample import noise as noise_lib
 
 # Streams under a row's key: a coin must not be made of a token's noise.
@@ -283,3 +285,43 @@ def gather_logp(scores: jax.Array, tokens: jax.Array) -> jax.Array:
   scores = scores.astype(jnp.float32)
   taken = jnp.take_along_axis(scores, tokens[..., None], axis=-1)[..., 0]
   return taken - jax.nn.logsumexp(scores, axis=-1)
+
+
+def drawer(
+  implementation: str, mesh: jax.sharding.Mesh | None = None
+) -> Callable[..., kernel.Handoff]:
+  """A function that draws for a pair by a kernel of kernels.handoff_sample.
+
+  The token, its author and the record are those of `filtered`, `choose`,
+  `turns.speaker` and `gather_logp`, in one pass over both models' logits. A
+  filter costs its own passes, as there.
+
+  Args:
+    implementation: among those of handoff_sample.
+    mesh: the mesh that cuts rows and vocabulary, where none is active.
+  """
+
+  def draw(
+    senior, junior, row_keys, position, boundary, author, *, sampling, **turn
+  ):
+    least = (None, None)
+    if not sampling.greedy and not sampling.full_law:
+      # The threshold that a filter comes to.
+      least = tuple(
+        jnp.where(filtered(z, sampling) > -jnp.inf, z, jnp.inf).min(-1)
+        for z in (senior, junior)
+      )
+    return kernel.handoff_sample(
+      senior,
+      junior,
+      jax.random.key_data(_fold(row_keys, _TOKEN_STREAM, position)),
+      boundary,
+      author,
+      least=least,
+      temperature=sampling.temperature,
+      implementation=implementation,
+      mesh=mesh,
+      **turn,
+    )
+
+  return draw

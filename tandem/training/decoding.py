@@ -14,6 +14,7 @@ from tandem.rollout import draft_length
 from tandem.rollout import drafters
 from tandem.rollout import lockstep
 from tandem.rollout import resolve
+from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import speculative
 from tandem.training import mesh as mesh_lib
 
@@ -54,6 +55,7 @@ class Decoding:
     cache_dtype: of stored keys and values; '' for the models'. Of these
       settings the one that may change tokens.
     read: cache.read, or what cache.reader makes.
+    draw: of lockstep; sampling.drawer's, or None for XLA's.
     controllers: what has been measured, by program shape.
   """
 
@@ -65,6 +67,7 @@ class Decoding:
   window: int = 0
   cache_dtype: str = ''
   read: cache.Read = cache.read
+  draw: Callable | None = None
   controllers: dict[Any, draft_length.Controller] = dataclasses.field(
     default_factory=dict
   )
@@ -104,6 +107,8 @@ class Decoding:
       read=self.read,
     )
     if k == 1 and slots == rows:
+      draw = self.draw if pair else None  # a solo program is the baseline's
+      options |= dict(draw=draw)
       return Choice(lockstep.lockstep, options, second=pair, counts=False)
     options |= dict(
       draft_tokens=k,
@@ -190,6 +195,15 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
   read = cache.read
   if section.attention != 'xla':
     read = cache.reader(section.attention, mesh)
+  draw = None
+  if section.sampler != 'xla':
+    if section.decoder != 'lockstep' or section.slots:
+      raise ValueError(
+        f'rollout.sampler={section.sampler!r} serves lockstep alone, with '
+        f'slots=0; got decoder={section.decoder!r}, slots={section.slots}. '
+        "Take sampler='xla'."
+      )
+    draw = sampling_lib.drawer(section.sampler, mesh)
   return Decoding(
     decoder=section.decoder,
     draft_tokens=section.draft_tokens,
@@ -199,4 +213,5 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
     window=section.window,
     cache_dtype=section.cache_dtype,
     read=read,
+    draw=draw,
   )

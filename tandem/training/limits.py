@@ -42,6 +42,7 @@ _LEAST = {
 }
 _NAMED = {
   'model.dtype': DTYPES,
+  'model.log_probs': ('xla', 'pallas_tpu', 'pallas_gpu'),
   'model.remat': decoder.REMAT,
   'rollout.dtype': DTYPES,
   'rollout.decoder': decoding.DECODERS,
@@ -49,6 +50,7 @@ _NAMED = {
   # int8 has not been held against real weights (LOG.md).
   'rollout.cache_dtype': ('', *DTYPES),
   'rollout.attention': ('xla', 'pallas_tpu', 'pallas_gpu'),
+  'rollout.sampler': ('xla', 'pallas_tpu', 'pallas_gpu'),
   'model.attention': ('xla', 'auto'),
   'optimizer.mu_dtype': DTYPES,
 }

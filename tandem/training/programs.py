@@ -18,13 +18,16 @@ def forward(
   config, mesh: jax.sharding.Mesh, cfg: types.ModelConfig
 ) -> step_lib.Forward:
   """How every scorer of the run is run; cfg is the senior's."""
+  kernel = config.model.log_probs
   return step_lib.Forward(
     temperature=config.rollout.temperature,
     dtype=config.model.dtype,
     remat=config.model.remat,
     micro_rows=config.learner.micro_rows,
     constrain=sharding.constrain(mesh),
-    vocab_mesh=step_lib.vocab_mesh(mesh, cfg),
+    log_probs=kernel,
+    # The partitioner cannot cut a Pallas call: that one has to be told of rows.
+    vocab_mesh=step_lib.vocab_mesh(mesh, cfg) if kernel == 'xla' else mesh,
     attention=step_lib.attention(mesh)
     if config.model.attention == 'auto'
     else decoder.xla_attention,

@@ -39,6 +39,8 @@ class Forward:
     constrain: activation-sharding hook.
     attention: see decoder.hidden; made by the function of that name.
     vocab_mesh: see scoring.score; made by the function of that name.
+    log_probs: among the implementations of kernels.token_logprob; a Pallas
+      kernel wants the whole mesh as `vocab_mesh`.
   """
 
   temperature: float = 1.0
@@ -48,6 +50,7 @@ class Forward:
   constrain: Callable[[jax.Array, str], jax.Array] = lambda x, name: x
   attention: decoder.Attention = decoder.xla_attention
   vocab_mesh: jax.sharding.Mesh | None = None
+  log_probs: str = 'xla'
 
 
 def attention(mesh: jax.sharding.Mesh) -> decoder.Attention:
@@ -111,6 +114,7 @@ def make_score(cfg: types.ModelConfig, forward: Forward) -> Callable:
         constrain=forward.constrain,
         attention=forward.attention,
         vocab_mesh=forward.vocab_mesh,
+        implementation=forward.log_probs,
       )['logp']
 
     parts = _micro_count(tokens.shape[0], forward.micro_rows)
@@ -210,6 +214,7 @@ def gradients(
       attention=forward.attention,
       teacher=teacher and teacher.replace(context=theirs),
       vocab_mesh=forward.vocab_mesh,
+      implementation=forward.log_probs,
     )
     part = types.Credit(rows=credit_rows, scalars=credit.scalars)
     terms = {

@@ -308,3 +308,28 @@ def test_an_int8_cache_is_near():
   np.testing.assert_allclose(
     got.logp_senior[same], want.logp_senior[same], atol=5e-2
   )
+
+
+DRAWERS = {
+  name: sampling_lib.drawer(name)
+  for name in ('xla', 'pallas_tpu_interpret', 'pallas_gpu_interpret')
+}
+
+
+@pytest.mark.parametrize('draw', DRAWERS)
+@pytest.mark.parametrize(
+  'schedule, law',
+  [
+    ('word', PLAIN),
+    ('strict_word', sampling_lib.Sampling(temperature=0.6)),
+    ('chunk', sampling_lib.Sampling(temperature=0.7, top_k=5, top_p=0.9)),
+    ('token', sampling_lib.Sampling(temperature=0.0)),
+  ],
+)
+def test_a_pair_drawn_by_kernel_is_the_same(draw, schedule, law):
+  options = dict(turns=SCHEDULES[schedule], sampling=law, **SMALL)
+  want, got = run(**options), run(draw=DRAWERS[draw], **options)
+  assert_same(got, want)
+  np.testing.assert_array_equal(got.author, want.author)
+  valid = np.arange(12)[None] < np.asarray(want.lengths)[:, None]
+  assert 0 < np.asarray(want.author)[valid].mean() < 1

@@ -249,3 +249,22 @@ def test_mismatch_is_measured_when_old_is_not_scored(params, micro_rows):
   # A quarter on every one of the senior's tokens; the junior's do not count.
   np.testing.assert_allclose(metrics['mismatch/logp_max'], 0.25, atol=1e-5)
   np.testing.assert_allclose(metrics['mismatch/logp_mean'], 0.25, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  'name', ['pallas_tpu_interpret', 'pallas_gpu_interpret']
+)
+def test_log_probs_by_kernel_change_no_gradient(data, name):
+  # Rows over data=2 and fsdp=2, V = 32 over tensor=2.
+  cfg = dataclasses.replace(CFG, vocab=32)
+  mesh = mesh_lib.make_mesh(2, 2, 2)
+  params = fakes.params(cfg, sharpness=1.0)
+  data = rescored(data, params, cfg=cfg)
+  want, _ = grads_of(data, params, model=cfg)
+  got, _ = grads_of(
+    mesh_lib.put_rows(mesh, data),
+    jax.device_put(params, sharding.shardings_for(params, mesh)),
+    model=cfg,
+    forward=step_lib.Forward(vocab_mesh=mesh, log_probs=name, micro_rows=4),
+  )
+  assert relative(jax.device_get(got), jax.device_get(want)) < 1e-5
