@@ -47,6 +47,7 @@ class Collective:
     in_loop: the share of `bytes` inside a loop that ends on data (decoding).
     largest: bytes of the largest one.
     where: where it comes from in our code.
+    reach: from the first device of a group to its last.
   """
 
   kind: str
@@ -57,10 +58,18 @@ class Collective:
   in_loop: float
   largest: float
   where: str
+  reach: int = 0
 
-  def seconds(self, chip, hosts: int = 1) -> float:
-    """On one ring through the group, both ways; latency not counted."""
-    rate = chip.between or chip.ring if hosts > 1 else chip.ring
+  def seconds(self, chip, of_host: int = 0) -> float:
+    """On one ring through the group, both ways; latency not counted.
+
+    Args:
+      chip: its rates.
+      of_host: devices of a host, where hosts are joined by a slower network;
+        a group that reaches beyond one is as fast as that.
+    """
+    leaves = of_host and chip.between and self.reach >= of_host
+    rate = chip.between if leaves else chip.ring
     if self.kind in ('collective-permute', 'collective-broadcast'):
       return self.bytes / (rate / 2)  # one way
     share = (self.size - 1) / self.size
@@ -162,10 +171,10 @@ def find(module: hlo.Module, mesh, trips: int = 1) -> list[Collective]:
     else:
       axes = _axes(ids, mesh)
     if size > 1:
-      key = (kind, axes, size)
+      key = (kind, axes, size, max(ids) - min(ids))
       found[key].append((times, size_of, inside, one.op_name))
   out = []
-  for (kind, axes, size), ones in found.items():
+  for (kind, axes, size, reach), ones in found.items():
     largest = max(ones, key=lambda x: x[1])
     out.append(
       Collective(
@@ -177,6 +186,7 @@ def find(module: hlo.Module, mesh, trips: int = 1) -> list[Collective]:
         in_loop=sum(times * b for times, b, inside, _ in ones if inside),
         largest=largest[1],
         where=max(ones, key=lambda x: x[0] * x[1])[3],
+        reach=reach,
       )
     )
   return sorted(out, key=lambda x: -x.bytes)

@@ -142,9 +142,9 @@ def _collective(one: collectives_lib.Collective) -> dict[str, Any]:
 class Reporter:
   """What all programs of one report share."""
 
-  def __init__(self, config, run, chip, attention_utilisation, hosts):
+  def __init__(self, config, run, chip, attention_utilisation, of_host):
     self.config, self.run, self.chip = config, run, chip
-    self.attention_utilisation, self.hosts = attention_utilisation, hosts
+    self.attention_utilisation, self.of_host = attention_utilisation, of_host
 
   def program(self, one: Compiled) -> dict[str, Any]:
     """One program's part of the report."""
@@ -176,7 +176,7 @@ class Reporter:
       moved,
       sent,
       attention_utilisation=self.attention_utilisation,
-      hosts=self.hosts,
+      of_host=self.of_host,
     )
     out |= {
       'memory_traffic': moved,
@@ -206,7 +206,9 @@ class Reporter:
     step.add(one.before_loop, -1 / trips)
     network = 0.0
     for x in sent:
-      network += x.seconds(self.chip, self.hosts) * x.in_loop / x.bytes / trips
+      network += (
+        x.seconds(self.chip, self.of_host) * x.in_loop / x.bytes / trips
+      )
     bounds = roofline.decode_step(
       self.config, self.run, self.chip, step, network
     )
@@ -271,8 +273,8 @@ def run(
     if out['estimate']['too_large']:
       out['fits'] = False
     return out
-  hosts = sizes[0] * sizes[1] if chip.platform == 'cuda' else 1
-  reporter = Reporter(config, run_, chip, attention_utilisation, hosts)
+  of_host = sizes[2] if chip.platform == 'cuda' else 0
+  reporter = Reporter(config, run_, chip, attention_utilisation, of_host)
   platform = 'tpu' if chip.platform == 'tpu' else 'gpu'
   todo = programs_lib.all_of(config, run_, platform=platform, rounds=rounds)
   todo = [one for one in todo if not only or one.name in only]

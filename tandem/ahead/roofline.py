@@ -44,7 +44,7 @@ def seconds(
   sent: Sequence[collectives_lib.Collective],
   *,
   attention_utilisation: float = 1.0,
-  hosts: int = 1,
+  of_host: int = 0,
 ) -> Seconds:
   """A program's bounds.
 
@@ -56,14 +56,14 @@ def seconds(
     sent: its collectives.
     attention_utilisation: the share of the chip's rate that products between
       activations reach; the others are taken at all of it.
-    hosts: above 1 the network between hosts is the slowest link.
+    of_host: see Collective.seconds.
   """
   rest = counted.flops - counted.attention_flops
   work = rest + counted.attention_flops / attention_utilisation
   return Seconds(
     compute=work / devices / chip.flops,
     memory=moved / chip.bandwidth,
-    network=sum(one.seconds(chip, hosts) for one in sent),
+    network=sum(one.seconds(chip, of_host) for one in sent),
   )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tandem.ahead import collectives
 from tandem.ahead import hlo
+from tandem.ahead import targets
 from tandem.ahead import traffic
 from tandem.training import mesh as mesh_lib
 
@@ -130,6 +131,16 @@ def test_traffic_of_a_slice_within_fusions_is_the_slice():
   (((_, moved), *_),) = traffic.touched(hlo.Module(NESTED))
   layer = 64 * 128 * 2
   assert moved == layer + 4 + layer + 64 * 2  # read, where; written twice
+
+
+def test_a_group_within_a_host_does_not_wait_for_the_network(mesh):
+  found = {x.kind: x for x in collectives.find(hlo.Module(TEXT), mesh, 10)}
+  within, across = found['all-reduce'], found['all-gather']  # of 4, of 8
+  chip = targets.CHIPS['H200']
+  assert within.seconds(chip, 4) == within.seconds(chip)
+  slower = across.seconds(chip, 4) / across.seconds(chip)
+  assert slower == pytest.approx(chip.ring / chip.between)
+  assert across.seconds(chip, 8) == across.seconds(chip)
 
 
 def test_traffic_of_a_prefetch_is_one_reading():
