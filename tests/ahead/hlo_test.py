@@ -143,6 +143,15 @@ def test_a_group_within_a_host_does_not_wait_for_the_network(mesh):
   assert across.seconds(chip, 8) == across.seconds(chip)
 
 
+def test_an_all_to_all_walks_a_torus_and_not_a_switch():
+  one = collectives.Collective(
+    'all-to-all', ('fsdp',), 64, 1, 64e9, 0, 64e9, ''
+  )
+  tpu, gpu = targets.CHIPS['v5p'], targets.CHIPS['H200']
+  assert one.seconds(gpu) == pytest.approx(63e9 / gpu.ring)
+  assert one.seconds(tpu) == pytest.approx(8 * 63e9 / tpu.ring)
+
+
 def test_traffic_of_a_prefetch_is_one_reading():
   text = TEXT.replace(
     '  %near = bf16[1,128]{1,0:T(2,128)S(1)} copy(%all-reduce.1)',
