@@ -160,7 +160,7 @@ def _programs(size, drafts) -> tuple[dict[str, Callable[[], Any]], float]:
 
 def lines(*, quick: bool, repeats: int) -> Iterator[dict[str, Any]]:
   """Yields one line per size and way to decode."""
-  drafts = (4,) if quick else (4, 8)
+  drafts = (3,) if quick else (3, 7)
   for size, shape in _sizes(quick).items():
     programs, overlap = _programs(shape, drafts)
     seconds = timing.interleaved(programs, repeats)

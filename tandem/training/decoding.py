@@ -25,9 +25,9 @@ DECODERS = ('lockstep', 'speculative')
 # positions of each row, powers of two: rows by positions fill the tiles of a
 # product, and 20 rows cost a CPU what 32 do. What costs least per token differs
 # with what binds a pass, bytes (few rows) or operations (many).
-CHOICES = {1: False, 2: False, 3: True, 7: True}
+CHOICES = {1: False, 3: True, 4: False, 7: True}
 # Where there is nobody to add a token.
-PLAIN = dict.fromkeys((1, 2, 4, 8), False)
+PLAIN = dict.fromkeys((1, 4, 8), False)
 
 
 class Choice(NamedTuple):
@@ -110,11 +110,10 @@ class Decoding:
       draw = self.draw if pair else None  # a solo program is the baseline's
       options |= dict(draw=draw)
       return Choice(lockstep.lockstep, options, second=pair, counts=False)
+    bonus = self.draft_bonus if self.draft_tokens else CHOICES.get(k, False)
     options |= dict(
       draft_tokens=k,
-      draft_bonus=self.draft_bonus
-      if self.draft_tokens
-      else CHOICES.get(k, False),
+      draft_bonus=bonus,
       solo=not pair,
       slots=slots if slots < rows else None,
     )

@@ -84,8 +84,8 @@ def test_the_measured_k_is_taken():
     np.testing.assert_array_equal(rollout.tokens, runs[0][0].tokens)
   # Each choice twice, in order; lockstep counts nothing.
   assert [counts is None for _, counts in runs[:8]] == [True] * 2 + [False] * 6
-  two, three, seven = (runs[i][1].rounds.sum() for i in (2, 4, 6))
-  assert two > three > seven
+  three, four, seven = (runs[i][1].rounds.sum() for i in (2, 4, 6))
+  assert three > seven and four > seven
   (controller,) = how.controllers.values()
   assert controller.next() in decoding.CHOICES
 
@@ -97,10 +97,10 @@ def test_passes_are_of_powers_of_two():
   word, strict = turns_lib.Turns(), turns_lib.Turns(schedule='strict_word')
   for pair in (True, False):
     added = choices('junior', pair, word)
-    assert {k + bonus for k, bonus in added.items()} == {1, 2, 4, 8}
-    assert added[7]
+    assert {k + bonus for k, bonus in added.items()} == {1, 4, 8}
+    assert added[7] and added[3] and not added[4]
   for plain in (choices('junior', True, strict), choices('lookup', True, word)):
-    assert plain == {1: False, 2: False, 4: False, 8: False}
+    assert plain == {1: False, 4: False, 8: False}
 
 
 def test_the_bonus_is_the_settings_or_the_choices():
@@ -111,9 +111,8 @@ def test_the_bonus_is_the_settings_or_the_choices():
   assert told(4, draft_tokens=4) and not told(
     4, draft_tokens=4, draft_bonus=False
   )
-  assert told(7, draft_tokens=0, draft_bonus=False) and not told(
-    2, draft_tokens=0
-  )
+  assert told(7, draft_tokens=0, draft_bonus=False)
+  assert not told(4, draft_tokens=0) and not told(8, draft_tokens=0)
 
 
 def test_nobody_to_draft_is_lockstep():
