@@ -4,16 +4,12 @@ A trace helps whoever debugs: --verbosity=1 shows it.
 """
 
 from collections.abc import Callable
-import os
 
 from absl import app
 from absl import flags
 from absl import logging
 
 from launch import config_flag
-
-# Else transformers, imported for its tokenizers, says that torch is missing.
-os.environ.setdefault('TRANSFORMERS_NO_ADVISORY_WARNINGS', '1')
 
 
 def run(main: Callable[[], None], *required: str) -> None:

@@ -15,8 +15,6 @@ import time
 
 # Weights only pass through: an accelerator has no part in it.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-# As in launch.command.
-os.environ.setdefault('TRANSFORMERS_NO_ADVISORY_WARNINGS', '1')
 
 from absl import app
 from absl import flags
