@@ -25,33 +25,34 @@ _LISTS = {
   'batches': ('decode', int, [1, 2], 'Rows at once; 1,4,16,32, quick 1,2.'),
   'agreements': ('decode', float, [0.97, 1.0], 'Overlaps, as 0.97,1,0.9.'),
   'drafts': ('decode', int, [], 'k of drafted programs; 3,2,4,7,8,16.'),
-  'parts': (
-    'decode',
-    str,
-    [],
-    'pairs, agreement, limits, prefix, slots, others; all.',
-  ),
+  'parts': ('decode', str, [], 'pairs,agreement,limits,prefix,slots,others.'),
   'programs': ('bytes', str, [], 'As lockstep,speculative_k8_junior; all.'),
 }
 for _name, (_reader, _, _, _help) in _LISTS.items():
   flags.DEFINE_list(_name, None, f'Of suite {_reader}. {_help}')
-_RESPONSE = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'response', None, 'Of suite decode. Tokens of a response; 256.', lower_bound=1
 )
-_TOPOLOGY = flags.DEFINE_string(
+flags.DEFINE_string(
   'topology', '', 'Of suite bytes: compile for it too, as v5p:2x2x1.'
 )
 _ATTENTION = flags.DEFINE_string(
-  'attention', 'xla', 'With a topology: reads the cache, as pallas_tpu.'
+  'attention', None, 'With a topology: reads the cache, as pallas_tpu; xla.'
 )
+
+
+def _given(name, suite):
+  """A flag of one suite; ValueError where another one is run."""
+  value = flags.FLAGS[name].value
+  if value and _SUITE.value != suite:
+    raise ValueError(f'--{name} is read by --suite={suite} only.')
+  return value
 
 
 def main():
   quick, options = _QUICK.value, {}
   for name, (suite, kind, trial, _) in _LISTS.items():
-    given = flags.FLAGS[name].value
-    if given and _SUITE.value != suite:
-      raise ValueError(f'--{name} is read by --suite={suite} only.')
+    given = _given(name, suite)
     try:
       chosen = [kind(text) for text in given or ()]
     except ValueError as error:
@@ -60,16 +61,13 @@ def main():
       ) from error
     if chosen or (quick and trial and _SUITE.value == suite):
       options[name] = chosen or trial
-  if _RESPONSE.value:
-    if _SUITE.value != 'decode':
-      raise ValueError('--response is read by --suite=decode only.')
-    options['response'] = _RESPONSE.value
-  if _TOPOLOGY.value:
-    if _SUITE.value != 'bytes':
-      raise ValueError('--topology is read by --suite=bytes only.')
-    targets.prepare(_TOPOLOGY.value)  # before anything imports jax
-    options['topology'] = _TOPOLOGY.value
-    options['attention'] = _ATTENTION.value
+  if response := _given('response', 'decode'):
+    options['response'] = response
+  if topology := _given('topology', 'bytes'):
+    targets.prepare(topology)  # before anything imports jax
+    options |= {'topology': topology, 'attention': _ATTENTION.value or 'xla'}
+  elif _ATTENTION.value:
+    raise ValueError('--attention is read with --topology only.')
   suite = importlib.import_module(f'tandem.benchmark.{_SUITE.value}')
   repeats = _REPEATS.value or (1 if quick else 5)
   for line in suite.run(quick=quick, repeats=repeats, **options):

@@ -195,13 +195,7 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
   if section.attention != 'xla':
     read = cache.reader(section.attention, mesh)
   draw = None
-  if section.sampler != 'xla':
-    if section.decoder != 'lockstep' or section.slots:
-      raise ValueError(
-        f'rollout.sampler={section.sampler!r} serves lockstep alone, with '
-        f'slots=0; got decoder={section.decoder!r}, slots={section.slots}. '
-        "Take sampler='xla'."
-      )
+  if section.sampler != 'xla':  # limits.check has held it against the rest
     draw = sampling_lib.drawer(section.sampler, mesh)
   return Decoding(
     decoder=section.decoder,

@@ -40,17 +40,18 @@ _LEAST = {
   'log.rollout_every_steps': 0,
   'log.rollouts_mb': 0,
 }
+_KERNELS = ('xla', 'pallas_tpu', 'pallas_gpu')
 _NAMED = {
   'model.dtype': DTYPES,
-  'model.log_probs': ('xla', 'pallas_tpu', 'pallas_gpu'),
+  'model.log_probs': _KERNELS,
   'model.remat': decoder.REMAT,
   'rollout.dtype': DTYPES,
   'rollout.decoder': decoding.DECODERS,
   'rollout.drafter': drafters.DRAFTERS,
   # int8 has not been held against real weights (LOG.md).
   'rollout.cache_dtype': ('', *DTYPES),
-  'rollout.attention': ('xla', 'pallas_tpu', 'pallas_gpu'),
-  'rollout.sampler': ('xla', 'pallas_tpu', 'pallas_gpu'),
+  'rollout.attention': _KERNELS,
+  'rollout.sampler': _KERNELS,
   'model.attention': ('xla', 'auto'),
   'optimizer.mu_dtype': DTYPES,
 }
@@ -80,6 +81,7 @@ def check(config) -> None:
   if not 0 <= config.seed < 2**32:
     raise ValueError(f'seed={config.seed} must be in [0, 2**32).')
   _check_drafter(config.rollout)
+  _check_sampler(config.rollout)
   _check_heads(config.model)
   _check_rows(config.rollout, config.learner)
 
@@ -91,6 +93,16 @@ def _check_drafter(rollout) -> None:
       f'rollout.drafter={rollout.drafter!r} with rollout.mode=solo: the senior '
       'writes alone and cannot draft for itself; set rollout.drafter=junior '
       '(which then only drafts) or lookup, or rollout.decoder=lockstep.'
+    )
+
+
+def _check_sampler(rollout) -> None:
+  lockstep = rollout.decoder == 'lockstep' and not rollout.slots
+  if rollout.sampler != 'xla' and not lockstep:
+    raise ValueError(
+      f'rollout.sampler={rollout.sampler!r} serves lockstep alone, with '
+      f'slots=0; got decoder={rollout.decoder!r}, slots={rollout.slots}. '
+      "Take sampler='xla'."
     )
 
 

@@ -36,6 +36,15 @@ def test_the_defaults_are_fine():
       {'rollout.cache_dtype': 'int8'},
       "'int8' is not one of '', float32, bfloat16",
     ),
+    ({'rollout.sampler': 'fast'}, "'fast' is not one of xla, pallas_tpu"),
+    (
+      {'rollout.sampler': 'pallas_tpu', 'rollout.decoder': 'speculative'},
+      "'pallas_tpu' serves lockstep alone, with slots=0; got decoder='spec",
+    ),
+    (
+      {'rollout.sampler': 'pallas_gpu', 'rollout.slots': 2},
+      "'pallas_gpu' serves lockstep alone, with slots=0; got decoder='lock",
+    ),
     ({'rollout.decoder': 'fast'}, "'fast' is not one of lockstep, speculative"),
     ({'rollout.drafter': 'teacher'}, "'teacher' is not one of junior, senior"),
     (
