@@ -95,8 +95,8 @@ def lockstep(
     cache_dtype: of stored keys and values, see cache.allocate.
     read: cache.read, or what cache.reader makes.
     draw: what sampling.drawer makes, for a pair; None for XLA's own program.
-    platform: that the program is for, `cpu`, `gpu` or `tpu`: its cache's layout
-      and what is worth keeping; None for the backend at hand.
+    platform: that the program is for, `cpu`, `gpu` or `tpu`: the cache's layout;
+      None for the backend at hand.
 
   Returns:
     A Rollout of N rows by T positions.
