@@ -168,6 +168,8 @@ def find(module: hlo.Module, mesh, trips: int = 1) -> list[Collective]:
     size_of = sum(x.bytes for x in parts)
     if kind == 'reduce-scatter':
       size_of *= size
+    if one.name in module.scattered:
+      kind = 'reduce-scatter'
     if kind == 'collective-permute':
       axes = _axes(ids, mesh)
       size = math.prod(mesh.shape[name] for name in axes)

@@ -21,6 +21,7 @@ _CALLS = re.compile(
   r'(?:\{([^}]*)\}|%?([\w.\-]+))'
 )
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_CHAIN = re.compile(r'frontend_attributes=\{[^}]*chain_id="(\d+)"')
 _BITS = {
   'pred': 8,
   's4': 4,
@@ -72,6 +73,12 @@ class Instruction:
     """Where it comes from in our code, as far as jax tells."""
     found = re.search(r'op_name="([^"]*)"', self.text)
     return found.group(1) if found else ''
+
+  @property
+  def chain(self) -> str:
+    """What a collective has in common with its other appearances, or ''."""
+    found = _CHAIN.search(self.text)
+    return f'{self.opcode} {found.group(1)}' if found else ''
 
 
 def _closing(text: str, start: int) -> int:
@@ -217,11 +224,34 @@ class Module:
   def everywhere(
     self, trips: int = 1
   ) -> Iterator[tuple[Instruction, float, bool]]:
-    """Yields (instruction, times, in a loop on data), inside fusions too."""
+    """Yields (instruction, times, in a loop on data), inside fusions too.
+
+    A collective that a TPU's compiler spreads over fusions of others stands in
+    each of them, one of a chain; it is yielded once.
+    """
     for name, times, inside in self.runs(trips):
-      stack = [name]
+      stack, chains = [name], set()
       while stack:
         for one in self.computations[stack.pop()].values():
+          if one.chain and one.chain in chains:
+            continue
+          chains.add(one.chain)
           yield one, times, inside
           if one.opcode not in ('while', 'call', 'conditional'):
             stack += [c for c in one.calls if c in self.computations]
+
+  @functools.cached_property
+  def scattered(self) -> frozenset[str]:
+    """Names of all-reduces of which each device keeps its slice.
+
+    A TPU's compiler writes a reduce-scatter as a fusion of the two.
+    """
+    found = set()
+    for computation in self.computations.values():
+      root = next((one for one in computation.values() if one.root), None)
+      if root is None or root.opcode != 'dynamic-slice':
+        continue
+      source = computation.get(root.operands[0])
+      if source is not None and source.opcode == 'all-reduce':
+        found.add(source.name)
+    return frozenset(found)

@@ -5,8 +5,11 @@ makes on its way stays on the chip. Slices and updates in place count what they
 touch, and not the array that they touch it in.
 """
 
+import re
+
 from tandem.ahead import hlo
 
+_ALIASES = re.compile(r'\{(\d*)\}: \((\d+), \{\}\)')
 _FREE = frozenset(
   (
     'after-all',
@@ -99,8 +102,33 @@ def _written(module, name: str) -> list[float | None]:
   return out
 
 
-def _results(module, one: hlo.Instruction) -> float:
-  """Bytes that a fusion writes to memory."""
+def _handed_on(
+  module, one: hlo.Instruction
+) -> tuple[frozenset[int], frozenset[int]]:
+  """Results and operands of a fusion that it only hands on.
+
+  A TPU's compiler spreads a gather over fusions of other work; its buffers go
+  through all of them, and are read and written where it starts.
+  """
+  inner = module.computations[one.calls[0]]
+  chained = [x for x in inner.values() if x.chain]
+  if not chained:
+    return frozenset(), frozenset()
+  listed = re.search(r'output_to_operand_aliasing=\{(.*?\)\})', one.text)
+  pairs = _ALIASES.findall(listed.group(1)) if listed else []
+  results = frozenset(int(result or 0) for result, _ in pairs)
+  if any('"AsyncCollectiveStart"' in x.text for x in inner.values()):
+    return results, frozenset()
+  sources = [inner[name] for x in chained for name in x.operands]
+  shards = [int(x.operands[0]) for x in sources if x.opcode == 'parameter']
+  return results, frozenset(shards + [int(operand) for _, operand in pairs])
+
+
+def _results(module, one: hlo.Instruction, without=frozenset()) -> float:
+  """Bytes that a fusion writes to memory, but of those results."""
+  if without:
+    kept = (x for at, x in enumerate(one.shapes) if at not in without)
+    return sum(x.bytes for x in kept if x.in_memory)
   written = _written(module, one.calls[0])
   if len(written) != len(one.shapes):  # results within results
     return _in_memory(one)
@@ -133,7 +161,10 @@ def touched(module: hlo.Module, trips: int = 1):
       if one.opcode in _FREE:
         continue
       fused = one.calls[0] if one.opcode == 'fusion' else None
-      moved = _results(module, one) if fused else _in_memory(one)
+      results = operands = frozenset()
+      if fused:
+        results, operands = _handed_on(module, one)
+      moved = _results(module, one, results) if fused else _in_memory(one)
       if fused:
         pass
       elif one.opcode in _SLICES:
@@ -146,7 +177,7 @@ def touched(module: hlo.Module, trips: int = 1):
         continue
       for number, operand in enumerate(one.operands):
         source = computation.get(operand)
-        if source is None:
+        if source is None or number in operands:
           continue
         whole = _in_memory(source)
         moved += _touched(module, fused, number, whole) if fused else whole

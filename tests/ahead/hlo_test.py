@@ -245,3 +245,70 @@ def test_a_tpus_scan_counts_in_its_condition(mesh):
     assert times['body'] == 7
   text = TEXT.replace(on_data, counts.replace('compare', 'and'))
   assert dict(x[:2] for x in hlo.Module(text).runs(trips=7))['body'] == 7
+
+
+# A gather that a TPU's compiler spreads over a product, and a reduce-scatter.
+CHAINED = """HloModule jit_f
+
+%first (s: bf16[16,128]) -> (bf16[16,128], bf16[64,128], s32[2]) {
+  %s = bf16[16,128]{1,0} parameter(0)
+  %gather.1 = bf16[64,128]{1,0} all-gather(%s), channel_id=7, replica_groups=[2,4]<=[8], frontend_attributes={chain_id="3"}
+  ROOT %go = (bf16[16,128]{1,0}, bf16[64,128]{1,0}, s32[2]{0:S(4)}) custom-call(%gather.1), custom_call_target="AsyncCollectiveStart"
+}
+
+%beside (s.1: bf16[16,128], w.1: bf16[64,128], n.1: s32[2], x: bf16[32,128]) -> (bf16[32,128], bf16[16,128], bf16[64,128], s32[2]) {
+  %s.1 = bf16[16,128]{1,0} parameter(0)
+  %w.1 = bf16[64,128]{1,0} parameter(1)
+  %n.1 = s32[2]{0:S(4)} parameter(2)
+  %x = bf16[32,128]{1,0} parameter(3)
+  %y = bf16[32,128]{1,0} negate(%x)
+  %gather.2 = bf16[64,128]{1,0} all-gather(%s.1), channel_id=7, replica_groups=[2,4]<=[8], frontend_attributes={chain_id="3"}
+  ROOT %on = (bf16[32,128]{1,0}, bf16[16,128]{1,0}, bf16[64,128]{1,0}, s32[2]{0:S(4)}) custom-call(%y, %s.1, %gather.2, %n.1), custom_call_target="AsyncCollectiveStep"
+}
+
+%last (s.2: bf16[16,128], w.2: bf16[64,128], n.2: s32[2]) -> bf16[64,128] {
+  %s.2 = bf16[16,128]{1,0} parameter(0)
+  %w.2 = bf16[64,128]{1,0} parameter(1)
+  %n.2 = s32[2]{0:S(4)} parameter(2)
+  %gather.3 = bf16[64,128]{1,0} all-gather(%s.2), channel_id=7, replica_groups=[2,4]<=[8], frontend_attributes={chain_id="3"}
+  ROOT %there = bf16[64,128]{1,0} custom-call(%gather.3, %w.2, %n.2), custom_call_target="AsyncCollectiveDone"
+}
+
+%all-reduce-scatter.1 (g: bf16[32,128]) -> bf16[8,128] {
+  %g = bf16[32,128]{1,0} parameter(0)
+  %all-reduce.5 = bf16[32,128]{1,0} all-reduce(%g), channel_id=9, replica_groups=[2,4]<=[8], to_apply=%sum
+  %at = u32[] partition-id()
+  %zero = u32[] constant(0)
+  ROOT %mine = bf16[8,128]{1,0} dynamic-slice(%all-reduce.5, %at, %zero), dynamic_slice_sizes={8,128}
+}
+
+ENTRY %main (p: bf16[16,128], q: bf16[32,128]) -> bf16[8,128] {
+  %p = bf16[16,128]{1,0} parameter(0)
+  %q = bf16[32,128]{1,0} parameter(1)
+  %start = (bf16[16,128]{1,0}, bf16[64,128]{1,0}, s32[2]{0:S(4)}) fusion(%p), kind=kCustom, output_to_operand_aliasing={{0}: (0, {})}, calls=%first
+  %s.3 = bf16[16,128]{1,0} get-tuple-element(%start), index=0
+  %w.3 = bf16[64,128]{1,0} get-tuple-element(%start), index=1
+  %n.3 = s32[2]{0:S(4)} get-tuple-element(%start), index=2
+  %work = (bf16[32,128]{1,0}, bf16[16,128]{1,0}, bf16[64,128]{1,0}, s32[2]{0:S(4)}) fusion(%s.3, %w.3, %n.3, %q), kind=kOutput, output_to_operand_aliasing={{1}: (0, {}), {2}: (1, {}), {3}: (2, {})}, calls=%beside
+  %y.3 = bf16[32,128]{1,0} get-tuple-element(%work), index=0
+  %done = bf16[64,128]{1,0} fusion(%s.3, %w.3, %n.3), kind=kCustom, output_to_operand_aliasing={{}: (1, {})}, calls=%last
+  ROOT %shard = bf16[8,128]{1,0} fusion(%y.3), kind=kCustom, calls=%all-reduce-scatter.1
+}
+"""
+
+
+def test_a_collective_spread_over_fusions_is_one(mesh):
+  found = {x.kind: x for x in collectives.find(hlo.Module(CHAINED), mesh)}
+  gather, scatter = found['all-gather'], found['reduce-scatter']
+  assert (gather.count, gather.bytes) == (1, 64 * 128 * 2)
+  # Each device keeps its quarter of what is added up.
+  assert (scatter.count, scatter.bytes) == (1, 32 * 128 * 2)
+  assert 'all-reduce' not in found
+
+
+def test_traffic_of_a_gather_spread_over_fusions_is_its_own_once():
+  moved = {x.name: b for (x, b), *_ in traffic.touched(hlo.Module(CHAINED))}
+  row = 128 * 2
+  assert moved['start'] == (16 + 64) * row
+  assert moved['work'] == 2 * 32 * row  # the gather's buffers pass through
+  assert moved['done'] == 0
