@@ -32,6 +32,7 @@ _FREE = frozenset(
     'replica-id',
     'send',
     'send-done',
+    'slice-done',
     'tuple',
     'while',
   )
@@ -169,6 +170,12 @@ def touched(module: hlo.Module, trips: int = 1):
         pass
       elif one.opcode in _SLICES:
         yield (one, 2 * moved), times, inside
+        continue
+      elif (
+        one.opcode == 'slice-start'
+      ):  # (what is sliced, the slice, a counter)
+        part = one.shapes[1]
+        yield (one, part.bytes * (1 + part.in_memory)), times, inside
         continue
       elif one.opcode in ('dynamic-update-slice', 'scatter'):
         at = 1 if one.opcode == 'dynamic-update-slice' else 2

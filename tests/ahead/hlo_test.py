@@ -162,6 +162,17 @@ def test_traffic_of_a_prefetch_is_one_reading():
   assert moved['near'] == 64 * 128 * 2
 
 
+def test_traffic_of_a_sliced_prefetch_is_the_slice():
+  text = TEXT.replace(
+    '  %near = bf16[1,128]{1,0:T(2,128)S(1)} copy(%all-reduce.1)',
+    '  %far = ((bf16[64,128]{1,0}), bf16[16,128]{1,0:S(1)}, s32[]{:S(2)}) '
+    'slice-start(%cache), slice={[0:16], [0:128]}\n'
+    '  %near = bf16[16,128]{1,0:S(1)} slice-done(%far)',
+  )
+  moved = {x.name: b for (x, b), *_ in traffic.touched(hlo.Module(text), 1)}
+  assert moved['far'] == 16 * 128 * 2 and 'near' not in moved
+
+
 def test_traffic_of_a_fusion_that_copies_is_all_of_it():
   copies = NESTED.replace(
     '%slice = bf16[1,64,128]{2,1,0} dynamic-slice(%p0, %p1, %zero, %zero)',
