@@ -255,6 +255,9 @@ def base() -> ConfigDict:
   rollout.draft_tokens = 7
   # A draft that stands may earn one token more; not where operations bind.
   rollout.draft_bonus = True
+  # The drafter reads the prompt and so many of its row's last tokens, and both
+  # models check the draft: pays where a cache outweighs the weights. 0: all.
+  rollout.draft_context = 0
   # senior; holder: of most turns; lookup: repeats the row's own text. In solo
   # mode the junior may draft too.
   rollout.drafter = 'junior'

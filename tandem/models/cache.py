@@ -2,9 +2,9 @@
 
 A prompt's keys and values are stored once for its group (`prefix`); each row
 has its own `suffix`. A row's token in suffix slot `s` stands at position
-`prefix_length + s`. Writes name their slots, out-of-range ones are dropped,
-and a slot may be overwritten at will: nothing at or after the slot of the
-query is ever read.
+`prefix_length + s` (or later, in a cache of `cache_size.tail`). Writes name
+their slots, out-of-range ones are dropped, and a slot may be overwritten at
+will: nothing after the slot of the query is ever read.
 
 Each layer has its own leaves. Stacked leaves driven by a scan would be
 rewritten whole at every step.
@@ -56,18 +56,25 @@ class Cache:
     prefix_lengths: [B] int32; the visible prefix tokens of each prompt.
     owner: [N] int32, the prompt of each row; None where the rows of a prompt
       are adjacent and N / B in number.
+    first: [N] int32, the token of each row in suffix slot 0; None where that
+      is its first one.
   """
 
   layers: tuple[LayerCache, ...]
   prefix_lengths: jax.Array
   owner: jax.Array | None = None
+  first: jax.Array | None = None
 
   def starts(self) -> jax.Array:
-    """[N] int32: the position of each row's suffix slot 0."""
+    """[N] int32: the position of each row's own first token."""
     if self.owner is not None:
       return jnp.take(self.prefix_lengths, self.owner, mode='clip')
     rows = self.layers[0].suffix_k.shape[0]
     return jnp.repeat(self.prefix_lengths, rows // self.prefix_lengths.shape[0])
+
+  def slots(self, at: jax.Array) -> jax.Array:
+    """[N, C] int32: the suffix slots of each row's own tokens `at` [N, C]."""
+    return at if self.first is None else at - self.first[:, None]
 
 
 def default_layout(platform: str | None = None) -> str:
@@ -172,40 +179,6 @@ def write(
 def _put(buffer: jax.Array, at, values: jax.Array) -> jax.Array:
   # Negative slots are out of range too; numpy's reading would be the last one.
   return buffer.at[at].set(values, mode='drop', wrap_negative_indices=False)
-
-
-def grow(cache: Cache, slots: int) -> Cache:
-  """The same with `slots` suffix slots per row; the new ones are empty.
-
-  One copy of every suffix. A loop reads all slots that there are, so a decode
-  program whose responses may be long runs as a chain of loops, each over a
-  larger cache than the last, and short responses never pay for the long ones.
-
-  Raises:
-    ValueError: fewer slots than there are.
-  """
-
-  def padded(layer: LayerCache) -> LayerCache:
-    axis = 1 if layer.layout == 'slots' else 2
-    more = slots - layer.suffix_k.shape[axis]
-    if more < 0:
-      raise ValueError(
-        f'slots={slots} is fewer than the {slots - more} that the cache has; '
-        'a cache only grows.'
-      )
-    pad = lambda x: jnp.pad(
-      x, [(0, more if i == axis else 0) for i in range(x.ndim)]
-    )
-    scales = layer.scales
-    if scales is not None:
-      scales = scales | {
-        name: pad(scales[name]) for name in ('suffix_k', 'suffix_v')
-      }
-    return layer.replace(
-      suffix_k=pad(layer.suffix_k), suffix_v=pad(layer.suffix_v), scales=scales
-    )
-
-  return cache.replace(layers=tuple(padded(x) for x in cache.layers))
 
 
 # Scores and mixtures, by layout. q is [B, G, K, C, R, H]; keys and values are

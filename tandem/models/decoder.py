@@ -10,7 +10,7 @@ NNX writes the network, plain pytrees run it. Outside this file there are
   apply(params, cfg, ids)             -> [N, S, V]: both, for small shapes
   decode_params(params, cfg, dtype)   -> params with a list of layers, to decode
   prefill(params, cfg, ids)           -> keys and values of the prompts
-  decode_step(params, cfg, cache, ids, slots) -> hidden, cache
+  decode_step(params, cfg, cache, ids, at) -> hidden, cache
 
 Nothing here knows of devices: `constrain(x, name)` is the one hook, and whoever
 knows them may give another `attention(q, k, v)`.
@@ -327,7 +327,7 @@ def decode_step(
   cfg: types.ModelConfig,
   cache: cache_lib.Cache,
   ids: jax.Array,
-  slots: jax.Array,
+  at: jax.Array,
   *,
   read=cache_lib.read,
 ) -> tuple[jax.Array, cache_lib.Cache]:
@@ -336,17 +336,18 @@ def decode_step(
   Args:
     params: decode_params.
     cfg: the model.
-    cache: written at `slots`, then read up to them.
+    cache: written in the slots of `at`, then read up to them.
     ids: [N, C] int32.
-    slots: [N, C] int32 suffix slots; a token's position is its row's
-      prefix length plus its slot.
+    at: [N, C] int32; which of its row's own tokens each is, from 0. Its
+      position is that plus the row's prefix length.
     read: cache.read, or what cache.reader makes.
 
   Returns:
     Hidden states [N, C, D] after the final norm, and the cache.
   """
   dtype = params['embed'].dtype
-  rotary = rotary_lib.table(cfg, cache.starts()[:, None] + slots)
+  rotary = rotary_lib.table(cfg, cache.starts()[:, None] + at)
+  slots = cache.slots(at)
   # Else XLA fuses the sines into every layer, and takes them per head.
   rotary = jax.lax.optimization_barrier(rotary)
   x, layers = params['embed'][ids], []

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from tandem import types
 from tandem.kernels.handoff_sample import api as handoff
 from tandem.models import cache as cache_lib
+from tandem.models import cache_size
 from tandem.models import decoder
 from tandem.rollout import frame
 from tandem.rollout import sampling as sampling_lib
@@ -207,7 +208,7 @@ def lockstep(
     lengths=jnp.zeros((n,), jnp.int32),
   )
   for size in sizes:
-    grow = lambda cache: cache and cache_lib.grow(cache, size)  # noqa: B023
+    grow = lambda cache: cache and cache_size.grow(cache, size)  # noqa: B023
     carry = carry.replace(senior=grow(carry.senior), junior=grow(carry.junior))
     carry = jax.lax.while_loop(
       lambda c: (c.t < size) & ~c.done.all(),  # noqa: B023

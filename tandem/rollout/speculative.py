@@ -31,6 +31,7 @@ import jax.numpy as jnp
 
 from tandem import types
 from tandem.models import cache as cache_lib
+from tandem.models import cache_size
 from tandem.models import decoder
 from tandem.rollout import drafters
 from tandem.rollout import frame
@@ -74,6 +75,7 @@ class _Carry:
     'sampling',
     'draft_tokens',
     'draft_bonus',
+    'draft_context',
     'drafter',
     'solo',
     'slots',
@@ -99,6 +101,7 @@ def counted(
   sampling: sampling_lib.Sampling,
   draft_tokens: int = 7,
   draft_bonus: bool = True,
+  draft_context: int | None = None,
   drafter: str = 'junior',
   solo: bool = False,
   slots: int | None = None,
@@ -126,11 +129,16 @@ def counted(
     draft_bonus: a draft that stands may earn one token more (drafters.bonus), at
       the price of a position more in the verifier's pass and in the drafter's
       first: worth it where passes are bound by bytes, not by operations.
+    draft_context: the drafter attends to the prompt and to so many of its row's
+      last tokens, in a copy of that part of its cache, and then reads its draft
+      like the other model: more passes, of which few read a whole cache. Worth
+      it for long rows in numbers. There is no bonus then. None: it reads all.
     drafter: who runs ahead, `junior` or `senior`; `holder`, in each round the
       model that holds the turn in most rows, while the other catches up in one
       pass, for schedules of long turns; or `lookup`, which repeats what the row
       wrote before, and both models read the draft in one pass.
-    solo: the senior writes alone, and a junior, if given, only drafts.
+    solo: the senior writes alone, and a junior, if given, only drafts; with a
+      draft_context the senior may, too.
     slots: M, rows decoded at once; the others wait for a slot. None: all. With
       fewer slots than rows a slot's prompt is looked up among all prompts, at
       the price said in `cache.read`.
@@ -144,10 +152,10 @@ def counted(
     A Rollout of N rows by T positions, and how drafting went.
 
   Raises:
-    ValueError: as lockstep; or an unknown drafter, no draft, no slot, or a
-      drafter that is not there.
+    ValueError: as lockstep; or an unknown drafter, no draft, no slot, a
+      context that no model has, or a drafter that is not there.
   """
-  drafters.check(junior, draft_tokens, drafter, solo, slots)
+  drafters.check(junior, draft_tokens, drafter, draft_context, solo, slots)
   pair = junior is not None and not solo
   vocab = frame.check(
     senior_cfg, junior_cfg if pair else None, prompts, row_keys, group, boundary
@@ -158,7 +166,8 @@ def counted(
   if junior is not None and (pair or drafter == 'junior'):
     models['junior'] = (junior, junior_cfg)
   writers = ('senior', 'junior') if pair else ('senior',)
-  bonus = drafters.bonus(drafter, k, pair, turns) if draft_bonus else None
+  bonus = drafters.bonus(drafter, k, pair, turns, draft_context)
+  bonus = bonus if draft_bonus else None
   eos = jnp.asarray(eos_ids, jnp.int32)
   # Drawing costs a CPU more than keeping; elsewhere a draw is fused into the
   # choice and is never in memory, which is what runs short there.
@@ -186,6 +195,14 @@ def counted(
       inputs = jnp.concatenate(
         [c.token[:, None], lookup.draft(c.text, end, k - 1)], 1
       )
+    elif draft_context and k > 1:
+      near = cache_size.tail(caches[drafter], c.t, draft_context, k - 1)
+      ahead, _ = proposals.run_ahead(
+        sampler, models[drafter], near, c.token, at[:, : k - 1]
+      )
+      inputs = jnp.concatenate([ahead.inputs, ahead.guess[:, None]], 1)
+      if ahead.noise is not None:
+        drawn = jnp.concatenate([ahead.noise, sampler.noise(at[:, k - 1 :])], 1)
     else:
       ahead, caches[drafter] = proposals.run_ahead(
         sampler,
@@ -206,7 +223,7 @@ def counted(
           lambda a: jnp.concatenate([a, a[:, -1:]], 1), said[drafter]
         )
     for name in models:
-      if name != drafter:
+      if name not in said:
         said[name], caches[name] = proposals.read(
           sampler, models[name], caches[name], inputs, at, drawn
         )
@@ -356,7 +373,7 @@ def counted(
     # A round writes so many slots from each row's position on.
     room = size - k - bool(bonus) if size < max_tokens else max_tokens
     carry = carry.replace(
-      caches={a: cache_lib.grow(x, size) for a, x in carry.caches.items()}
+      caches={a: cache_size.grow(x, size) for a, x in carry.caches.items()}
     )
     carry = jax.lax.while_loop(
       lambda c: c.live.any() & (jnp.where(c.live, c.t, 0).max() <= room),  # noqa: B023

@@ -49,6 +49,8 @@ class Decoding:
       acceptance and the times measured so far in this process.
     draft_bonus: whether a draft that stands may earn a token more; not read
       where draft_tokens is 0.
+    draft_context: how many of its row's last tokens a model drafts from; 0:
+      all.
     drafter: who drafts: one of drafters.DRAFTERS.
     slots: rows decoded at once, the others wait for a slot; 0: all.
     window: cache slots of the first loop; 0: one loop over all.
@@ -62,6 +64,7 @@ class Decoding:
   decoder: str = 'lockstep'
   draft_tokens: int = 7
   draft_bonus: bool = True
+  draft_context: int = 0
   drafter: str = 'junior'
   slots: int = 0
   window: int = 0
@@ -80,13 +83,13 @@ class Decoding:
     """Whether anyone drafts: one that writes alone has none but a helper."""
     if self.decoder != 'speculative':
       return False
-    return (
-      pair or self.drafter == 'lookup' or (helper and self.drafter == 'junior')
-    )
+    alone = self.drafter == 'senior' and self.draft_context > 0
+    helped = helper and self.drafter == 'junior'
+    return pair or helped or alone or self.drafter == 'lookup'
 
   def choices(self, pair: bool, turns) -> dict[int, bool]:
     """By k, those of draft_tokens=0; whether a token may be added."""
-    added = drafters.bonus(self.drafter, 2, pair, turns)
+    added = drafters.bonus(self.drafter, 2, pair, turns, self.draft_context)
     return CHOICES if added else PLAIN
 
   def choose(self, pair: bool, helper: bool, rows: int, k: int) -> Choice:
@@ -119,6 +122,7 @@ class Decoding:
     )
     if k > 1:  # else nobody drafts, and any name would do
       options['drafter'] = self.drafter
+      options['draft_context'] = self.draft_context or None
     second = pair or (k > 1 and helper and self.drafter == 'junior')
     return Choice(speculative.counted, options, second, counts=True)
 
@@ -150,7 +154,9 @@ class Decoding:
     k, controller = self.draft_tokens, None
     if k == 0 and self.drafts(pair, helper is not None):
       shape = (pair, senior.cfg, rows, context.ids.shape[1])
-      chance = drafters.bonus_chance(self.drafter, pair, turns)
+      chance = drafters.bonus_chance(
+        self.drafter, pair, turns, self.draft_context
+      )
       choices = self.choices(pair, turns).items()
       controller = self.controllers.setdefault(
         shape,
@@ -201,6 +207,7 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
     decoder=section.decoder,
     draft_tokens=section.draft_tokens,
     draft_bonus=section.draft_bonus,
+    draft_context=section.draft_context,
     drafter=section.drafter,
     slots=section.slots,
     window=section.window,

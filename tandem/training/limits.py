@@ -17,6 +17,7 @@ _LEAST = {
   'rollout.max_response': 1,
   'rollout.prompt_bucket': 0,
   'rollout.draft_tokens': 0,
+  'rollout.draft_context': 0,
   'rollout.slots': 0,
   'rollout.window': 0,
   'learner.epochs': 1,
@@ -87,12 +88,22 @@ def check(config) -> None:
 
 
 def _check_drafter(rollout) -> None:
+  if rollout.decoder != 'speculative':
+    return
+  near = rollout.draft_context > 0
+  if near and rollout.drafter == 'lookup':
+    raise ValueError(
+      f'rollout.draft_context={rollout.draft_context} with '
+      'rollout.drafter=lookup: it is for the drafts of a model; set it to 0, '
+      'or rollout.drafter to junior or senior.'
+    )
   alone = rollout.mode == 'solo' and rollout.drafter in ('senior', 'holder')
-  if rollout.decoder == 'speculative' and alone:
+  if alone and not (near and rollout.drafter == 'senior'):
     raise ValueError(
       f'rollout.drafter={rollout.drafter!r} with rollout.mode=solo: the senior '
       'writes alone and cannot draft for itself; set rollout.drafter=junior '
-      '(which then only drafts) or lookup, or rollout.decoder=lockstep.'
+      '(which then only drafts) or lookup, or senior with '
+      'rollout.draft_context, or rollout.decoder=lockstep.'
     )
 
 

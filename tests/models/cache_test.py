@@ -270,26 +270,3 @@ def test_a_narrow_cache_reads_as_what_it_holds(layout, dtype, owner):
 def test_an_unknown_dtype_is_an_error():
   with pytest.raises(ValueError, match="dtype='int4' is no dtype"):
     _cache('heads', dtype='int4')
-
-
-@pytest.mark.parametrize('dtype', [None, 'int8'])
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_a_grown_cache_reads_the_same_and_holds_more(layout, dtype):
-  cache = _cache(layout, dtype=dtype)
-  k, v, q = _new(11, c=S)
-  slots = jnp.broadcast_to(jnp.arange(S), (N, S))
-  cache = cache.replace(
-    layers=tuple(write(layer, k, v, slots) for layer in cache.layers)
-  )
-  large = cache_lib.grow(cache, S + 3)
-  args = q, cache.prefix_lengths, slots
-  before, after = read(cache.layers[1], *args), read(large.layers[1], *args)
-  np.testing.assert_allclose(before, after, atol=1e-6)
-  # The last slot can be written now, and is read.
-  last = jnp.full((N, 1), S + 2)
-  layer = write(large.layers[1], k[:, :1], v[:, :1], last)
-  held = jax.tree.map(lambda a, b: (a != b).any(), layer, large.layers[1])
-  assert held.suffix_k and held.suffix_v
-  assert not held.prefix_k
-  with pytest.raises(ValueError, match='slots=3 is fewer than the 4'):
-    cache_lib.grow(cache, 3)

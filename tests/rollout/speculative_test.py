@@ -94,13 +94,25 @@ def assert_equal(got, want, turns, case):
     (Turns(cap=3), 'lookup', 4, {}),
     (Turns(schedule='strict_word'), 'senior', 8, {'senior': FULL}),
     (Turns(cap=2), 'junior', 3, {'sampling': FILTERED, 'platform': 'tpu'}),
+    (Turns(cap=3), 'junior', 4, {'draft_context': 3, 'platform': 'tpu'}),
+    (Turns(schedule='strict_word'), 'senior', 3, {'draft_context': 1}),
   ],
-  ids=['junior', 'lookup', 'strict_word_senior', 'filtered_as_on_a_tpu'],
+  ids=[
+    'junior',
+    'lookup',
+    'strict_word_senior',
+    'filtered_as_on_a_tpu',
+    'near_junior_as_on_a_tpu',
+    'near_senior',
+  ],
 )
 def test_equals_lockstep(turns, drafter, k, changes):
   case = CASE | changes
+  options = {x: case.pop(x) for x in ('draft_context',) if x in case}
   want = lockstep_test.run(turns, **case)
-  got, counts = counted(turns, drafter=drafter, draft_tokens=k, **case)
+  got, counts = counted(
+    turns, drafter=drafter, draft_tokens=k, **options, **case
+  )
   assert_equal(got, want, turns, case)
   # Worth its time only if drafts are taken, and refused.
   assert 0 < counts.passed.sum() < counts.tested.sum()
@@ -115,13 +127,15 @@ def test_equals_lockstep(turns, drafter, k, changes):
     (3, 4, 'holder', {'senior': FULL}),
     (4, 3, 'junior', {'junior': None}),
     (9, 2, 'junior', {'window': 4, 'draft_bonus': False}),
+    (6, 3, 'junior', {'window': 4, 'draft_context': 2}),
   ],
-  ids=['lockstep', 'lookup', 'holder', 'solo', 'window_no_bonus'],
+  ids=['lockstep', 'lookup', 'holder', 'solo', 'window_no_bonus', 'near'],
 )
 def test_slots_change_nothing(slots, k, drafter, changes):
   turns, case = Turns(cap=3), CASE | changes
   solo, window = case['junior'] is None, case.pop('window', None)
   bonus = case.pop('draft_bonus', True)
+  context = case.pop('draft_context', None)
   want = lockstep_test.run(turns, **case)
   got, counts = counted(
     turns,
@@ -131,6 +145,7 @@ def test_slots_change_nothing(slots, k, drafter, changes):
     solo=solo,
     window=window,
     draft_bonus=bonus,
+    draft_context=context,
     **case | {'junior': OTHER},
   )
   assert_equal(got, want, turns, case)
@@ -186,11 +201,14 @@ def test_the_case_ends_in_every_way():
 @pytest.mark.parametrize('name', SCHEDULES)
 @pytest.mark.slow
 def test_equals_lockstep_throughout(name):
-  # Drafter, k, slots: all k of either model, then the rest of the ways.
-  grid = [*itertools.product(('junior', 'senior'), (1, 2, 4, 8, 16), (None,))]
-  grid += itertools.product(('lookup', 'holder'), (2, 8), (None,))
-  grid += [('junior', 4, 7), ('senior', 8, 5), ('lookup', 4, 7)]
-  filtered = [('junior', 4, None), ('senior', 2, 7), ('lookup', 8, None)]
+  # Drafter, k, slots, what it drafts from: all k of either model, then others.
+  models, every_k, all_rows = ('junior', 'senior'), (1, 2, 4, 8, 16), (None,)
+  grid = [*itertools.product(models, every_k, all_rows, (None, 2))]
+  grid += itertools.product(('lookup', 'holder'), (2, 8), all_rows, (None,))
+  grid += [('junior', 4, 7, None), ('senior', 8, 5, None)]
+  grid += [('lookup', 4, 7, None), ('holder', 4, 7, 4), ('junior', 8, 5, 1)]
+  filtered = [('junior', 4, None, None), ('senior', 2, 7, None)]
+  filtered += [('lookup', 8, None, None), ('junior', 4, None, 3)]
   turns, rows = SCHEDULES[name], 0
   for sampling, senior, ways in (
     (PLAIN, FULL, grid),
@@ -198,9 +216,14 @@ def test_equals_lockstep_throughout(name):
   ):
     case = CASE | {'senior': senior, 'sampling': sampling}
     want = lockstep_test.run(turns, **case)
-    for drafter, k, slots in ways:
+    for drafter, k, slots, context in ways:
       got, _ = counted(
-        turns, drafter=drafter, draft_tokens=k, slots=slots, **case
+        turns,
+        drafter=drafter,
+        draft_tokens=k,
+        slots=slots,
+        draft_context=context,
+        **case,
       )
       assert_equal(got, want, turns, case)
       rows += len(got.tokens)
@@ -212,8 +235,9 @@ def test_equals_lockstep_throughout(name):
   [
     ('lookup', sampling_lib.Sampling(temperature=0), {'junior': None}),
     ('junior', PLAIN, {'solo': True}),
+    ('senior', PLAIN, {'junior': None, 'solo': True, 'draft_context': 2}),
   ],
-  ids=['greedy_lookup', 'junior'],
+  ids=['greedy_lookup', 'junior', 'itself_near'],
 )
 def test_solo_equals_lockstep(drafter, sampling, changes):
   case = CASE | {'sampling': sampling, 'junior': None}
@@ -239,6 +263,16 @@ def test_a_drafter_that_is_the_verifier_is_always_right():
   assert ((least <= counts.rounds) & (counts.rounds <= most)).all()
   assert (counts.rounds < most).any()
   np.testing.assert_allclose(got.logp_senior, got.logp_junior, atol=2e-5)
+
+
+def test_a_drafter_near_all_its_text_is_always_right():
+  # Both read the draft, so a round that stands is of four tokens, not five.
+  case, got = CASE | {'junior': SMALL, 'draft_tokens': 4}, {}
+  for context in (2, 12):
+    _, got[context] = counted(Turns(cap=3), draft_context=context, **case)
+  np.testing.assert_array_equal(got[12].passed, got[12].tested)
+  assert got[2].passed.sum() < got[2].tested.sum()
+  assert got[12].rounds.sum() < got[2].rounds.sum()
 
 
 @pytest.mark.parametrize(
@@ -291,6 +325,9 @@ def test_bad_input_is_named():
     ({'draft_tokens': 0}, 'draft_tokens=0 must be at least 1'),
     ({'junior': None}, "drafter='junior' needs two models"),
     ({'solo': True, 'drafter': 'senior'}, 'draft for itself'),
+    ({'draft_context': 0}, 'draft_context=0 with'),
+    ({'draft_context': 4, 'drafter': 'lookup'}, 'draft_context=4 with'),
+    ({'solo': True, 'drafter': 'holder', 'draft_context': 4}, 'for itself'),
     ({'slots': 0}, 'slots=0 must be at least 1'),
     ({'keys': fakes.row_keys(5)}, 'but 5 row keys'),
   ):

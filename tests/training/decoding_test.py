@@ -49,6 +49,12 @@ def decode(how, senior, junior, helper=None):
     ({'decoder': 'speculative', 'drafter': 'lookup'}, False, True, True),
     ({'decoder': 'speculative', 'drafter': 'holder'}, False, False, False),
     (
+      {'decoder': 'speculative', 'drafter': 'senior', 'draft_context': 4},
+      False,
+      True,
+      True,
+    ),
+    (
       {'decoder': 'speculative', 'drafter': 'holder', 'slots': 3},
       False,
       True,

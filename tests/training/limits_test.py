@@ -55,6 +55,15 @@ def test_the_defaults_are_fine():
       },
       'cannot draft for itself',
     ),
+    (
+      {
+        'rollout.draft_context': 64,
+        'rollout.decoder': 'speculative',
+        'rollout.drafter': 'lookup',
+      },
+      'draft_context=64 with rollout.drafter=lookup',
+    ),
+    ({'rollout.draft_context': -1}, 'draft_context=-1 must be at least 0'),
     ({'model.num_heads': 3}, 'model.num_heads=3 is no multiple of'),
     (
       {'rollout.prompts': 4, 'learner.mini_prompts': 3},
