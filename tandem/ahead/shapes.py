@@ -31,7 +31,7 @@ class Run:
   mesh: jax.sharding.Mesh
   cfgs: dict[str, types.ModelConfig]  # senior, junior, reference, teacher
   state: types.TrainState
-  frozen: dict[str, Any]  # role -> decode_params; senior's is its decode copy
+  frozen: dict[str, Any]  # role -> what it decodes or scores with
 
 
 def model_config(
@@ -83,24 +83,29 @@ def run(config, mesh, *, layers: int = 0) -> Run:
   scorings = set(variant.scorings(loss_cfg))
   dtype = config.rollout.dtype
   senior = model_config(config, config.model.source, config.model, layers)
+  scored = lambda cfg: params(cfg, mesh, jnp.dtype(dtype))
+  evaluates = bool(config.eval.every_steps)
   cfgs = {'senior': senior}
   frozen = {'senior': decode_params(senior, mesh, dtype)}
   same = config.junior.source == 'same'
-  if setup_lib.needs_junior(config, evaluates=False):
+  if setup_lib.needs_junior(config, evaluates=evaluates):
     cfgs['junior'] = senior
     if not same:
       source = config.junior.source
       cfgs['junior'] = model_config(config, source, config.model, layers)
-    frozen['junior'] = decode_params(cfgs['junior'], mesh, dtype)
+    decodes = setup_lib.junior_decodes(config, evaluates=evaluates)
+    frozen['junior'] = (
+      decode_params(cfgs['junior'], mesh, dtype)
+      if decodes
+      else scored(cfgs['junior'])
+    )
   if 'reference' in scorings:
     cfgs['reference'] = senior
-    frozen['reference'] = (
-      frozen['junior'] if same else decode_params(senior, mesh, dtype)
-    )
+    frozen['reference'] = frozen['junior'] if same else scored(senior)
   if build.declares(config, 'teacher'):
     source = config.teacher.source
     cfgs['teacher'] = model_config(config, source, config.teacher, layers)
-    frozen['teacher'] = decode_params(cfgs['teacher'], mesh, dtype)
+    frozen['teacher'] = scored(cfgs['teacher'])
   _, state = setup_lib.state_maker(config, params(senior, mesh), mesh)
   return Run(mesh=mesh, cfgs=cfgs, state=state, frozen=frozen)
 

@@ -106,14 +106,36 @@ def decode_copy(cfg: types.ModelConfig, mesh, dtype: str):
   return jax.jit(make, out_shardings=table)
 
 
-def frozen_params(config, source: str, cfg: types.ModelConfig, mesh):
-  """decode_params of a model that is never trained.
+def scoring_copy(params, dtype: str):
+  """Weights that nobody decodes with: stacked, on the sharding of the update.
+
+  A scorer gathers what lies over `fsdp` once a pass, not for every token; held
+  whole there, a teacher would be the largest thing on a device.
+
+  Args:
+    params: on their shards; they may be donated afterwards.
+    dtype: of the copy.
+  """
+  shardings = jax.tree.map(lambda x: x.sharding, params)
+  # Without a copy a leaf of that dtype would be the same buffer.
+  cast = lambda x: jnp.copy(x).astype(dtype)
+  return jax.jit(
+    lambda params: jax.tree.map(cast, params), out_shardings=shardings
+  )(params)
+
+
+def frozen_params(
+  config, source: str, cfg: types.ModelConfig, mesh, *, decodes: bool
+):
+  """A model that is never trained: decode_params, or as `scoring_copy`.
 
   Read in the decode dtype: float32 copies of a junior or a teacher would be
   the largest things on the device while they last.
   """
   dtype = jnp.dtype(config.rollout.dtype)
   params = initial_params(config, source, cfg, mesh, dtype)
+  if not decodes:
+    return params
   return decode_copy(cfg, mesh, config.rollout.dtype)(params)
 
 

@@ -39,7 +39,7 @@ class Parts:
   mesh: jax.sharding.Mesh
   cfg: types.ModelConfig  # of the senior
   initial: Any  # float32 weights that the run starts from; layers stacked
-  junior: collect_lib.Speaker | None  # the frozen partner, ready to decode
+  junior: collect_lib.Speaker | None  # the frozen partner, ready as needed
   reference: collect_lib.Speaker | None  # the KL anchor: initial weights
   teacher: collect_lib.Speaker | None  # whose feedback a loss reads
   contexts: contexts_lib.Contexts  # what other scorers read
@@ -55,19 +55,24 @@ class Parts:
     return collect_lib.Speaker(self.decode_copy(params), self.cfg)
 
 
+def junior_decodes(config, *, evaluates: bool, trains: bool = True) -> bool:
+  """Whether anything of a run decodes with the junior: it writes or drafts."""
+  evaluated = evaluates and bool({*config.eval.models} & {'pair', 'junior'})
+  rollout = config.rollout
+  drafts = rollout.decoder == 'speculative' and rollout.drafter == 'junior'
+  return (trains and rollout.mode == 'tandem') or evaluated or drafts
+
+
 def needs_junior(config, *, evaluates: bool, trains: bool = True) -> bool:
   """Whether anything of a run decodes with the junior or scores by it."""
-  evaluated = evaluates and bool({*config.eval.models} & {'pair', 'junior'})
   variant, loss_cfg = build.loss(config)
   scorings = variant.scorings(loss_cfg)
   # The initial weights, where they are the junior too, are kept once.
   scored = 'junior' in scorings or (
     'reference' in scorings and config.junior.source == 'same'
   )
-  rollout = config.rollout
-  drafts = rollout.decoder == 'speculative' and rollout.drafter == 'junior'
-  trained = trains and (rollout.mode == 'tandem' or scored)
-  return trained or evaluated or drafts
+  decodes = junior_decodes(config, evaluates=evaluates, trains=trains)
+  return decodes or (trains and scored)
 
 
 def _teacher(config, workdir, text, mesh, collector, vocab: int):
@@ -83,7 +88,9 @@ def _teacher(config, workdir, text, mesh, collector, vocab: int):
         f'ids and the policy one of {vocab}: their laws are over different '
         'sets. Take models whose embeddings are padded alike.'
       )
-    params = models.frozen_params(config, teacher.source, cfg, mesh)
+    params = models.frozen_params(
+      config, teacher.source, cfg, mesh, decodes=False
+    )
     return collect_lib.Speaker(params, cfg)
   cfg = models.teacher_config(config, text.tokenizer)
   copy = models.decode_copy(cfg, mesh, config.rollout.dtype)
@@ -98,7 +105,8 @@ def _teacher(config, workdir, text, mesh, collector, vocab: int):
     copy,
     slips=False,
   )
-  return collect_lib.Speaker(copy(params), cfg)
+  params = models.scoring_copy(params, config.rollout.dtype)
+  return collect_lib.Speaker(params, cfg)
 
 
 def setup(
@@ -170,12 +178,14 @@ def setup(
       slips=True,
     )
   junior = None
-  needed = needs_junior(config, evaluates=evaluates, trains=trains)
+  how = dict(evaluates=evaluates, trains=trains)
+  needed, decodes = needs_junior(config, **how), junior_decodes(config, **how)
+  scores = lambda: models.scoring_copy(initial, config.rollout.dtype)
   if needed and same:
-    junior = collect_lib.Speaker(copy(initial), cfg)
+    junior = collect_lib.Speaker(copy(initial) if decodes else scores(), cfg)
   elif needed:
     params = models.frozen_params(
-      config, config.junior.source, junior_cfg, mesh
+      config, config.junior.source, junior_cfg, mesh, decodes=decodes
     )
     junior = collect_lib.Speaker(params, junior_cfg)
   variant, loss_cfg = build.loss(config)
@@ -183,7 +193,7 @@ def setup(
   teacher = None
   if trains:
     if 'reference' in variant.scorings(loss_cfg) and not same:
-      reference = collect_lib.Speaker(copy(initial), cfg)
+      reference = collect_lib.Speaker(scores(), cfg)
     teacher = _teacher(config, workdir, text, mesh, collector, cfg.vocab)
   return Parts(
     text=text,
