@@ -3,7 +3,8 @@
 Decode is bound by bytes: each pass of a model reads its weights and cache, be
 it over one token of every row or over k. Three accounts stand side by side:
 
-  formula   weights, cache, logits of each pass, and nothing else
+  formula   weights, cache, logits of each pass, and nothing else; mean_fill is
+            the same for a cache that is read as far as it is filled
   counted   operands and results of every product in the traced program
   compiled  what the chip's own compiler moves (with a topology)
 
@@ -16,8 +17,10 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import time
 from typing import Any
+from typing import NamedTuple
 
 from absl import logging
 import jax
@@ -43,6 +46,8 @@ DRAFTS = (4, 8, 16)
 # Of a draft by the junior: the verifier need agree only where it is author.
 ACCEPTANCES = (1.0, 0.99, 0.985, 0.97, 0.95)
 LOOKUPS = (0.7, 0.5, 0.3)
+NEARS = (0.97, 0.95, 0.9, 0.85, 0.8)  # both models check these drafts
+CONTEXTS = (256, 512)  # of drafts from a row's last tokens
 CHIPS = ('H200', 'v5p')
 TARGET = 0.85  # of solo
 _BF16, _F32 = 2, 4
@@ -63,27 +68,38 @@ class Size:
     return self.prompts * self.group
 
 
+class Pass(NamedTuple):
+  """One pass of a model over each row."""
+
+  tokens: int  # C, of each row
+  context: int | None = None  # own tokens of the row that are read; None: all
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
   """A way to decode.
 
   Attributes:
     name: as in the report.
-    passes: tokens of each row in each pass of a model, over one round.
+    passes: of a round.
     function: the jitted decoder.
     pair: whether a junior writes too.
     options: more keyword arguments of it.
-    draft: k, the tokens that a round drafts.
-    drafter: `junior`, `lookup`, or None where there is no draft.
+    draft: k, the positions of a round.
+    bonus: the chance of one token more, where a draft stands.
+    acceptances: at which it is told; None where there is no draft.
+    copied: tokens of each row whose keys and values a round copies.
   """
 
   name: str
-  passes: tuple[int, ...]
+  passes: tuple[Pass, ...]
   function: Any
   pair: bool
   options: Mapping[str, Any]
   draft: int = 1
-  drafter: str | None = None
+  bonus: float = 0.0
+  acceptances: tuple[float | None, ...] = (None,)
+  copied: int = 0
 
   def trace(self, size: Size, mesh, platform: str, attention: str):
     cfg = size.cfg
@@ -114,33 +130,62 @@ class Program:
 
 def known_programs(drafts=DRAFTS) -> dict[str, Program]:
   """By name, in the order of the report."""
-  out = {
-    'solo': Program('solo', (1,), lockstep.lockstep, False, {}),
-    'lockstep': Program('lockstep', (1, 1), lockstep.lockstep, True, {}),
-  }
+  one, out = Pass(1), {}
+
+  def add(name, passes, function, pair, options, **kwargs):
+    out[name] = Program(name, passes, function, pair, options, **kwargs)
+
+  add('solo', (one,), lockstep.lockstep, False, {})
+  add('lockstep', (one, one), lockstep.lockstep, True, {})
   for k in drafts:
-    # The verifier reads one token more, for the token that it may add; the
-    # drafter, which has not read that one, reads two at first.
-    ahead = (2, *(1,) * (k - 1), k + 1)
-    passes = {'junior': ahead, 'lookup': (k, k)}
-    for drafter in passes:
-      name = f'speculative_k{k}_{drafter}'
-      out[name] = Program(
-        name,
-        passes[drafter],
-        speculative.counted,
-        True,
-        {'draft_tokens': k, 'drafter': drafter},
-        draft=k,
-        drafter=drafter,
+    drafted = functools.partial(add, function=speculative.counted, draft=k)
+    options = {'draft_tokens': k, 'drafter': 'junior'}
+    drafted(
+      f'speculative_k{k}_junior',
+      # The verifier reads one token more, for the token that it may add; the
+      # drafter, which has not read that one, reads two at first.
+      (Pass(2), *(one,) * (k - 1), Pass(k + 1)),
+      pair=True,
+      options=options,
+      bonus=turns_lib.Turns().p,
+      acceptances=ACCEPTANCES,
+    )
+    drafted(
+      f'speculative_k{k}_lookup',
+      (Pass(k), Pass(k)),
+      pair=True,
+      options=options | {'drafter': 'lookup'},
+      acceptances=LOOKUPS,
+    )
+    for context in CONTEXTS:
+      near = (Pass(1, context),) * (k - 1)
+      told = dict(acceptances=NEARS, copied=context + k - 1)
+      of_near = options | {'draft_context': context}
+      drafted(
+        f'speculative_k{k}_near{context}',
+        (*near, Pass(k), Pass(k)),
+        pair=True,
+        options=of_near,
+        **told,
+      )
+      drafted(
+        f'solo_k{k}_near{context}',
+        (*near, Pass(k)),
+        pair=False,
+        options=of_near | {'drafter': 'senior', 'solo': True},
+        **told,
       )
   return out
 
 
 def tokens_per_round(program: Program, acceptance: float) -> float:
   """Mean tokens of each row in a round."""
-  bonus = turns_lib.Turns().p if program.drafter == 'junior' else 0.0
-  return draft_length.expected_tokens(acceptance, program.draft, bonus)
+  return draft_length.expected_tokens(acceptance, program.draft, program.bonus)
+
+
+def _token_bytes(cfg: types.ModelConfig) -> int:
+  """Of one token's keys and values."""
+  return _BF16 * 2 * cfg.num_kv_heads * cfg.head_dim * cfg.num_layers
 
 
 def one_pass(size: Size, tokens: int, slots: float) -> dict[str, float]:
@@ -160,31 +205,43 @@ def one_pass(size: Size, tokens: int, slots: float) -> dict[str, float]:
   held = size.prompts * size.prompt + size.rows * slots
   return {
     'weights': _BF16 * weights,
-    'cache': _BF16 * 2 * keys * held,
+    'cache': _token_bytes(cfg) * held,
     # Written once and read once; choice and sums are made in one reading.
     'logits': 2 * _F32 * positions * cfg.vocab,
     'flops': 2 * positions * (weights + 2 * heads * (size.prompt + slots)),
   }
 
 
+def _passes(size: Size, program: Program, slots: float):
+  """Yields (pass, its bytes, its operations)."""
+  for each in program.passes:
+    seen = slots
+    if each.context is not None:  # with room for what is drafted
+      seen = min(each.context + program.draft - 1, slots)
+    one = one_pass(size, each.tokens, seen)
+    flops = one.pop('flops')
+    yield each, sum(one.values()), flops
+
+
+def _copied(size: Size, program: Program, slots: float) -> float:
+  """Bytes of a round's copy of the last tokens, read and written."""
+  return 2 * size.rows * _token_bytes(size.cfg) * min(program.copied, slots)
+
+
 def formula(size: Size, program: Program, slots: float) -> tuple[float, float]:
   """(bytes, operations) of a round."""
-  each = [one_pass(size, tokens, slots) for tokens in program.passes]
-  flops = sum(x['flops'] for x in each)
-  return sum(sum(x.values()) for x in each) - flops, flops
+  _, moved, flops = zip(*_passes(size, program, slots))
+  return sum(moved) + _copied(size, program, slots), sum(flops)
 
 
 def roofline(size: Size, program: Program, chip, devices: int):
   """(seconds of a round, what bounds each kind of pass), at vendors' rates."""
-  total, bound = 0.0, {}
-  for tokens in program.passes:
-    one = one_pass(size, tokens, size.response)
-    flops = one.pop('flops')
-    sides = {
-      'bytes': sum(one.values()) / devices / chip.bandwidth,
-      'flops': flops / devices / chip.flops,
-    }
-    bound[f'{tokens}'] = max(sides, key=sides.get)
+  rate, bound = devices * chip.bandwidth, {}
+  total = _copied(size, program, size.response) / rate
+  for each, moved, flops in _passes(size, program, size.response):
+    sides = {'bytes': moved / rate, 'flops': flops / devices / chip.flops}
+    near = '' if each.context is None else f' of {each.context}'
+    bound[f'{each.tokens}{near}'] = max(sides, key=sides.get)
     total += max(sides.values())
   return total, bound
 
@@ -292,13 +349,16 @@ def run(
     'tensor': share,
     'chips': {k: [c.bandwidth, c.flops] for k, c in chips.items()},
     'pass_of_1': one_pass(size, 1, size.response),
-    # Were only slots in use read: half of them, over a whole response.
     'pass_of_1_mean_fill': one_pass(size, 1, size.response / 2),
     **{f'pass_of_{k}': one_pass(size, k, size.response) for k in DRAFTS},
   }
   base: dict[str, float] = {}
   for name, program in todo.items():
-    accounts = {'formula': formula(size, program, size.response)}
+    accounts = {
+      # Were only slots in use read: half of them, over a whole response.
+      'mean_fill': formula(size, program, size.response / 2),
+      'formula': formula(size, program, size.response),
+    }
     accounts |= _measured(
       program, size, mesh, platform, attention, bool(topology)
     )
@@ -306,8 +366,7 @@ def run(
     costs = {k: one[0] for k, one in accounts.items()}
     costs |= {f'seconds_{k}': one[0] for k, one in seconds.items()}
     base = base or costs
-    rates = {None: (None,), 'junior': ACCEPTANCES, 'lookup': LOOKUPS}
-    for acceptance in rates[program.drafter]:
+    for acceptance in program.acceptances:
       emitted = tokens_per_round(program, acceptance or 0.0)
       of_solo = {k: base[k] * emitted / costs[k] for k in costs}
       text = '' if acceptance is None else f'/a{acceptance:g}'
@@ -326,7 +385,7 @@ def run(
         },
         'bound': {k: one[1] for k, one in seconds.items()},
       }
-    if program.drafter:
+    if program.draft > 1:
       yield {
         'name': f'bytes/{name}/needed',
         'unit': f'acceptance for {TARGET} of solo',
