@@ -117,11 +117,9 @@ def scoring_copy(params, dtype: str):
     dtype: of the copy.
   """
   shardings = jax.tree.map(lambda x: x.sharding, params)
-  # Without a copy a leaf of that dtype would be the same buffer.
-  cast = lambda x: jnp.copy(x).astype(dtype)
-  return jax.jit(
-    lambda params: jax.tree.map(cast, params), out_shardings=shardings
-  )(params)
+  cast = lambda params: jax.tree.map(lambda x: x.astype(dtype), params)
+  # Shardings named: else jit hands on a leaf of that dtype as the same buffer.
+  return jax.jit(cast, out_shardings=shardings)(params)
 
 
 def frozen_params(
