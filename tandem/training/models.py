@@ -118,7 +118,6 @@ def scoring_copy(params, dtype: str):
   """
   shardings = jax.tree.map(lambda x: x.sharding, params)
   cast = lambda params: jax.tree.map(lambda x: x.astype(dtype), params)
-  # Shardings named: else jit hands on a leaf of that dtype as the same buffer.
   return jax.jit(cast, out_shardings=shardings)(params)
 
 
