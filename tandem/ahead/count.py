@@ -83,8 +83,9 @@ def _pallas(eqn, trips) -> Count:
   name = str(eqn.params.get('name') or eqn.params.get('name_and_src_info'))
   name = name.split()[0]
   if name.startswith('splash_'):
-    out.flops *= _causal_share(grid)
-    out.wide_flops *= _causal_share(grid)
+    share = _causal_share(name, grid)
+    out.flops *= share
+    out.wide_flops *= share
     out.attention_flops = out.flops
   out.pallas = {name: out.flops}
   return out
@@ -107,13 +108,15 @@ def _cells(mapping) -> int:
   return out
 
 
-def _causal_share(grid) -> float:
-  """Of the blocks of a grid [..., n, n], those that a causal mask leaves.
+def _causal_share(name: str, grid) -> float:
+  """Of the blocks of splash's grid, those that a causal mask leaves.
 
-  Blocks of queries and of keys are equal in ours; of others it says 1.
+  Grids are [..., heads, n, n], and [..., n, heads, n] where gradients of keys
+  are added up. Blocks of queries and of keys are equal in ours; of others it
+  says 1.
   """
-  n = int(grid[-1])
-  return (n + 1) / (2 * n) if int(grid[-2]) == n else 1.0
+  n, other = int(grid[-1]), int(grid[-3 if '_dkv' in name else -2])
+  return (n + 1) / (2 * n) if other == n else 1.0
 
 
 # Products of size N Q S S H: scores and mix; those again, and three gradients.

@@ -139,7 +139,7 @@ def test_a_grid_that_ends_on_data_counts_in_full():
   assert counted(f, X, W, n).flops == ONE  # four blocks of the second
 
 
-def attention_gradient(implementation, size, heads=2, h=64, **kwargs):
+def attention_gradient(implementation, size, heads=4, h=64, **kwargs):
   """Counted: forward and backward of causal attention over 2 rows."""
   x = jax.ShapeDtypeStruct((2, size, heads, h), jnp.bfloat16)
 
