@@ -13,6 +13,8 @@ import os
 import pathlib
 from typing import Any
 
+from absl import logging
+
 # Keys and sections that a resumed run may change: how long, how often, where.
 FREE = (
   'num_steps',
@@ -97,6 +99,9 @@ def settings(config: Mapping) -> dict[str, Any]:
 def check(config: Mapping, workdir) -> None:
   """Holds a config against that of the run in `workdir`, if it saved weights.
 
+  Keys that the run did not have are those of a newer release. They may stand:
+  their defaults leave a run as it was. The log names them.
+
   Args:
     config: nested, as `ConfigDict.to_dict()`.
     workdir: of a run, or of none yet.
@@ -119,8 +124,8 @@ def check(config: Mapping, workdir) -> None:
   show = lambda value: 'absent' if value is _ABSENT else repr(value)
   changed = [
     f'{key} was {show(was)} and is {show(now)}'
-    for key in sorted({*old, *new})
-    if (was := old.get(key, _ABSENT)) != (now := new.get(key, _ABSENT))
+    for key, was in sorted(old.items())
+    if was != (now := new.get(key, _ABSENT))
   ]
   if changed:
     raise ValueError(
@@ -128,6 +133,13 @@ def check(config: Mapping, workdir) -> None:
       f'that goes on may change only {", ".join(FREE)} (num_steps only under '
       'a constant learning rate). Set the old values, or take another '
       '--workdir.'
+    )
+  if added := sorted(set(new) - set(old)):
+    logging.warning(
+      'The run in %s was begun without %s; it goes on with %s.',
+      workdir,
+      ', '.join(added),
+      ', '.join(f'{key}={new[key]!r}' for key in added),
     )
 
 

