@@ -25,9 +25,12 @@ one, as the paper compares them. Its evaluation is launch.evaluate with
   --config.eval.temperature=0.6 --config.eval.top_p=0.9
 
 Hardware: the caches of 512 responses of 28,672 tokens alone are 1.7 TB, so 32
-chips of a TPU v5p (95 GB each) with mesh.data=4, mesh.tensor=8. In 128 slots,
-  --config.rollout.slots=128 --config.mesh.tensor=8 --config.learner.micro_rows=1
-8 H200 hold it, by the compiler (74 GB each, pair=i32).
+chips of a TPU v5p (95 GB each) with mesh.data=4, mesh.tensor=8; or fewer rows
+at once, by the compilers for pair=i32 (GB of a device, of what it has):
+  a v5e-16 (15.5 of 16.9)   --config.rollout.slots=16 --config.mesh.tensor=8 \
+                  --config.mesh.fsdp=2 --config.learner.micro_rows=2
+  8 H200 (74 of 127)   --config.rollout.slots=128 --config.mesh.tensor=8 \
+                  --config.learner.micro_rows=1
 Time and numbers: not run here. The paper's macro Avg@K over six suites, plain
 OPD -> GR-OPD: b4 23.3 -> 27.8, i4 34.1 -> 45.1, i32 30.3 -> 41.8, i4_think
 8.5 -> 29.6, i32_think 10.1 -> 24.5.
