@@ -16,10 +16,10 @@ Task, data, hardware: as configs/sdar.py, so mathematics under the worked
 solution. With --config.model.source=Qwen/Qwen3-8B a TPU v5e-16 holds it, by the
 compiler (13.4 of 16.9 GB a chip), with
   --config.mesh.tensor=8 --config.mesh.fsdp=2 --config.learner.micro_rows=2
-and 8 H200 (35 of 127 GB each) with --config.mesh.tensor=8. The paper's three environments come in a later issue; what this file
-trains is the loss, not that experiment. What the printed equations do to good
-and bad rollouts stands in tandem/losses/craft.py; watch
-`craft/credit_advantage_corr`.
+and 8 H200 (35 of 127 GB each) with --config.mesh.tensor=8.
+The paper's three environments come in a later issue; what this file trains is
+the loss, not that experiment. What the printed equations do to good and bad
+rollouts stands in tandem/losses/craft.py; watch `craft/credit_advantage_corr`.
 Time and numbers: not run here; the paper's are of its environments.
 `:tiny` runs two steps of a random model of this family, with no download.
 """
