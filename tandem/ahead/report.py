@@ -29,7 +29,12 @@ from tandem.training import build
 from tandem.training import limits
 from tandem.training import mesh as mesh_lib
 
-_REFUSED = re.compile(r'Used ([\d.]+)([KMGT]) of ([\d.]+)([KMGT]) hbm')
+# What a TPU's compiler says where a program finds no room: of all that it needs,
+# or of its temporaries alone where those are too much already.
+_REFUSED = re.compile(
+  r'(?:Used |temporaries \()([\d.]+)([KMGT])'
+  r'(?: of |\) exceeds available HBM \()([\d.]+)([KMGT])'
+)
 _UNITS = {'K': 2.0**10, 'M': 2.0**20, 'G': 2.0**30, 'T': 2.0**40}
 
 

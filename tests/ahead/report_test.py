@@ -83,12 +83,17 @@ def test_what_does_not_fit_says_why(monkeypatch):
   assert 'optimizer' in found['largest']
 
 
-def test_a_refusal_for_memory_is_an_answer():
-  error = RuntimeError(
-    'RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in '
-    'memory space hbm. Used 20.50G of 15.75G hbm. Exceeded hbm capacity'
-  )
-  assert report._refusal(error) == {
+@pytest.mark.parametrize(
+  'said',
+  [
+    'XLA:TPU compile permanent error. Ran out of memory in memory space hbm. '
+    'Used 20.50G of 15.75G hbm. Exceeded hbm capacity',
+    'Ran out of memory on HBM, the total memory required for HLO temporaries '
+    '(20.50G) exceeds available HBM (15.75G).',
+  ],
+)
+def test_a_refusal_for_memory_is_an_answer(said):
+  assert report._refusal(RuntimeError(f'RESOURCE_EXHAUSTED: {said}')) == {
     'peak': 20.5 * 2**30,
     'limit': 15.75 * 2**30,
   }
