@@ -38,6 +38,7 @@ def decode_attention(
   *,
   layout: str,
   owner: Array | None = None,
+  lanes: int = 1,
   implementation: str | None = None,
   mesh: jax.sharding.Mesh | None = None,
   head_axis: str = 'tensor',
@@ -47,8 +48,9 @@ def decode_attention(
   Shapes of keys and values are those of layout `heads`; in layout `slots` axes
   1 and 2 are exchanged. Under a mesh (active, or `mesh`) a Pallas kernel runs
   on each device's part: heads cut over `head_axis`, rows and prompts over all
-  other axes. With `owner` each device needs all prompts: they are gathered, in
-  every call, unless they lie whole on every device. XLA needs no telling.
+  other axes. With `owner` each device needs all prompts, unless lanes keep those
+  of its rows on it: they are gathered, in every call, unless they lie whole on
+  every device. XLA needs no telling.
 
   Args:
     q: [N, C, Q, H], rotated; heads of one key head adjacent.
@@ -60,6 +62,8 @@ def decode_attention(
     owner: [N] int32, the prompt of each row, the nearest where there is none;
       None where the rows of a prompt are adjacent and N / B in number. Then a
       prompt is read once for them.
+    lanes: L; rows and prompts are cut into L equal runs, and the owner of a row
+      is a prompt of its own run.
     implementation: one of IMPLEMENTATIONS, or None: XLA's. The Pallas kernels
       are checked by interpreter and compiler only, so they run where they are
       asked for by name.
@@ -97,7 +101,7 @@ def decode_attention(
   kernel = pallas_gpu if implementation.startswith('pallas_gpu') else pallas_tpu
   partial = functools.partial(kernel.partial, interpret=interpret)
   return _on_shards(
-    partial, layout, arrays, owner, implementation, mesh, head_axis
+    partial, layout, arrays, owner, lanes, implementation, mesh, head_axis
   )
 
 
@@ -147,7 +151,7 @@ def _attend(
 
 
 def _on_shards(
-  partial, layout, arrays, owner, implementation, mesh, head_axis
+  partial, layout, arrays, owner, lanes, implementation, mesh, head_axis
 ) -> Array:
   """`_attend` by a Pallas call, which the partitioner cannot cut."""
   cuts = cuts_lib.of_mesh(mesh, head_axis)
@@ -190,14 +194,18 @@ def _on_shards(
   if cuts.whole:
     return attend(*arrays, owner)
   rows = cuts.row_axes or None
+  entries = lengths.shape[0]
+  apart = owner is not None and not (lanes % cuts.rows or entries % cuts.rows)
+  if apart:  # each device's rows own prompts that it has
+    owner = owner % (entries // cuts.rows)
   heads = head_axis if cuts.inner > 1 else None
   queries = jax.P(rows, None, heads)
 
-  def keys(entries):
+  def keys(cut):
     by_slots = layout == 'slots'
-    return jax.P(entries, None, heads) if by_slots else jax.P(entries, heads)
+    return jax.P(cut, None, heads) if by_slots else jax.P(cut, heads)
 
-  prompts = rows if owner is None else None
+  prompts = rows if owner is None or apart else None
   specs = (
     queries,
     *[keys(prompts)] * 2,

@@ -104,6 +104,7 @@ def rollout(
     pair,
     'junior' in run.frozen,
     rows,
+    section.prompts,
     section.draft_tokens or max(how.choices(pair, kwargs['turns'])),
   )
   kwargs |= choice.options

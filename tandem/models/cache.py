@@ -58,12 +58,15 @@ class Cache:
       are adjacent and N / B in number.
     first: [N] int32, the token of each row in suffix slot 0; None where that
       is its first one.
+    lanes: L; rows and prompts are cut into L equal runs, and the owner of a row
+      is a prompt of its own run.
   """
 
   layers: tuple[LayerCache, ...]
   prefix_lengths: jax.Array
   owner: jax.Array | None = None
   first: jax.Array | None = None
+  lanes: int = struct.field(pytree_node=False, default=1)
 
   def starts(self) -> jax.Array:
     """[N] int32: the position of each row's own first token."""
@@ -91,6 +94,7 @@ def allocate(
   group: int = 1,
   rows: int | None = None,
   owner: jax.Array | None = None,
+  lanes: int = 1,
   dtype: str | None = None,
   layout: str | None = None,
 ) -> Cache:
@@ -108,6 +112,7 @@ def allocate(
     group: G, rows per prompt; N = B * G. Not read where owner is given.
     rows: N, for a check only; None takes it from group or owner.
     owner: [N] int32, each row's prompt.
+    lanes: as in Cache.
     dtype: that keys and values are stored in, one of DTYPES; None keeps the
       prefix's.
     layout: `heads`, `slots`, or None for the backend's own.
@@ -142,7 +147,7 @@ def allocate(
       scales = {'prefix_k': k_scale, 'prefix_v': v_scale}
       scales |= {'suffix_k': none, 'suffix_v': none}
     layers.append(LayerCache(k, v, empty, empty, layout, scales))
-  return Cache(tuple(layers), prefix_lengths, owner)
+  return Cache(tuple(layers), prefix_lengths, owner, lanes=lanes)
 
 
 def _stored(x: jax.Array, dtype) -> tuple[jax.Array, jax.Array | None]:
@@ -228,18 +233,30 @@ _BY_HEADS = _score_by_heads, _mix_by_heads
 _BY_SLOTS = _score_by_slots, _mix_by_slots
 
 
+def _of_owners(x: jax.Array, owner: jax.Array, lanes: int) -> jax.Array:
+  """x [B, ...] of each row's prompt, [N, ...]; gathered within its lane."""
+  each = x.shape[0] // lanes
+  mine = jnp.clip(owner, 0, x.shape[0] - 1) % each
+  by_lane = jax.vmap(lambda x, i: x.at[i].get(mode='promise_in_bounds'))(
+    x.reshape((lanes, each) + x.shape[1:]), mine.reshape(lanes, -1)
+  )
+  return by_lane.reshape(owner.shape + x.shape[1:])
+
+
 def read(
   layer: LayerCache,
   q: jax.Array,
   prefix_lengths: jax.Array,
   slots: jax.Array,
   owner: jax.Array | None = None,
+  lanes: int = 1,
 ) -> jax.Array:
   """Attention of q over prefix and suffix, merged by log-sum-exp.
 
   A group reads its prompt once. With `owner` the prompts are gathered row by
   row, in every layer of every step: N * P slots read, written and read again
-  where groups read B * P. Storage is B * P either way.
+  where groups read B * P. Storage is B * P either way. On a mesh that cuts
+  rows, prompts are fetched from other devices, unless lanes keep them apart.
 
   Args:
     layer: the keys and values; those of q's own slots already written.
@@ -247,6 +264,7 @@ def read(
     prefix_lengths: [B] int32.
     slots: [N, C] int32; a query sees suffix slots up to its own.
     owner: [N] int32, as in Cache.
+    lanes: as in Cache.
 
   Returns:
     [N, C, Q, H] in q's dtype.
@@ -256,7 +274,7 @@ def read(
   scales = layer.scales or {}
   if owner is not None:
     # From here on a group of one row for each of N prompts.
-    mine = lambda x: jnp.take(x, owner, axis=0, mode='clip')
+    mine = lambda x: _of_owners(x, owner, lanes)
     of_prefix = lambda tree: {
       name: mine(x) if name.startswith('prefix') else x
       for name, x in tree.items()
@@ -327,7 +345,7 @@ def reader(implementation: str, mesh: jax.sharding.Mesh | None = None):
     mesh: the mesh that cuts rows and heads, where none is active.
   """
 
-  def read_by_kernel(layer, q, prefix_lengths, slots, owner=None):
+  def read_by_kernel(layer, q, prefix_lengths, slots, owner=None, lanes=1):
     if layer.scales is not None:
       raise NotImplementedError(
         f'implementation={implementation!r} reads no int8 cache; store it as '
@@ -340,6 +358,7 @@ def reader(implementation: str, mesh: jax.sharding.Mesh | None = None):
       slots,
       layout=layer.layout,
       owner=owner,
+      lanes=lanes,
       implementation=implementation,
       mesh=mesh,
     )

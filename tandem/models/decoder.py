@@ -355,7 +355,7 @@ def decode_step(
 
     def attend(q, k, v, kv=kv):
       kv = cache_lib.write(kv, k, v, slots)
-      y = read(kv, q, cache.prefix_lengths, slots, cache.owner)
+      y = read(kv, q, cache.prefix_lengths, slots, cache.owner, cache.lanes)
       return y, kv
 
     x, kv = _block(cfg, layer, dtype)(x, rotary, attend)

@@ -79,6 +79,7 @@ class _Carry:
     'drafter',
     'solo',
     'slots',
+    'lanes',
     'window',
     'cache_dtype',
     'read',
@@ -105,6 +106,7 @@ def counted(
   drafter: str = 'junior',
   solo: bool = False,
   slots: int | None = None,
+  lanes: int = 1,
   window: int | None = None,
   cache_dtype: str | None = None,
   read: cache_lib.Read = cache_lib.read,
@@ -140,8 +142,10 @@ def counted(
     solo: the senior writes alone, and a junior, if given, only drafts; with a
       draft_context the senior may, too.
     slots: M, rows decoded at once; the others wait for a slot. None: all. With
-      fewer slots than rows a slot's prompt is looked up among all prompts, at
-      the price said in `cache.read`.
+      fewer slots than rows a slot's prompt is looked up among those of its
+      lane, at the price said in `cache.read`.
+    lanes: queues, see `slots`; divides slots and prompts. A mesh asks for one
+      on each of its shards of rows.
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
     read: cache.read, or what cache.reader makes.
@@ -230,8 +234,8 @@ def counted(
     return inputs, said, before, caches
 
   def body(c: _Carry) -> _Carry:
-    # Without a row, the last one: its words are not written anywhere.
-    row = jnp.minimum(c.seats.row, n - 1) if m < n else jnp.arange(n)
+    # A slot without a row has words, too; they are not written anywhere.
+    row = c.seats.rows(n) if m < n else jnp.arange(n)
     at = c.t[:, None] + jnp.arange(k + bool(bonus))[None]
     if drafter == 'holder':
       held = (c.live & c.turn.author).sum() * 2 > c.live.sum()
@@ -320,7 +324,7 @@ def counted(
   def seated(c: _Carry) -> _Carry:
     """Ended rows give way to waiting ones; their cache is simply rewritten."""
     seats, fresh = slots_lib.refill(c.seats, ~c.live, n)
-    row = jnp.minimum(seats.row, n - 1)
+    row = seats.rows(n)
     token, turn = begin(row)
     new = lambda a, b: jnp.where(fresh, a, b)
     text = c.text
@@ -340,7 +344,9 @@ def counted(
     )
 
   sizes = frame.windows(window, max_tokens)
-  row = jnp.arange(m)
+  lanes = lanes if m < n else 1
+  seats = slots_lib.seat(m, n // group, group, lanes)
+  row = seats.rows(n)
   owner = row // group if m < n else None
   token, turn = begin(row)
   start = functools.partial(
@@ -351,10 +357,11 @@ def counted(
     dtype=cache_dtype,
     layout=cache_lib.default_layout(platform),
     owner=owner,
+    lanes=lanes,
   )
   zeros = jnp.zeros((n,), jnp.int32)
   carry = _Carry(
-    seats=slots_lib.seat(m),
+    seats=seats,
     t=jnp.zeros((m,), jnp.int32),
     token=token,
     before=token,  # there is none; what its slot gets is never read

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import math
 import time
 from typing import Any
 from typing import NamedTuple
@@ -53,6 +54,8 @@ class Decoding:
       all.
     drafter: who drafts: one of drafters.DRAFTERS.
     slots: rows decoded at once, the others wait for a slot; 0: all.
+    shards: of rows, on the mesh; each has a queue of waiting rows where slots
+      and prompts divide.
     window: cache slots of the first loop; 0: one loop over all.
     cache_dtype: of stored keys and values; '' for the models'. Of these
       settings the one that may change tokens.
@@ -67,6 +70,7 @@ class Decoding:
   draft_context: int = 0
   drafter: str = 'junior'
   slots: int = 0
+  shards: int = 1
   window: int = 0
   cache_dtype: str = ''
   read: cache.Read = cache.read
@@ -92,13 +96,16 @@ class Decoding:
     added = drafters.bonus(self.drafter, 2, pair, turns, self.draft_context)
     return CHOICES if added else PLAIN
 
-  def choose(self, pair: bool, helper: bool, rows: int, k: int) -> Choice:
+  def choose(
+    self, pair: bool, helper: bool, rows: int, prompts: int, k: int
+  ) -> Choice:
     """The program of a rollout; what compile_ahead compiles, too.
 
     Args:
       pair: both models write.
       helper: there is a junior that may draft for a senior alone.
       rows: N.
+      prompts: B.
       k: draft_tokens, of those where someone drafts.
     """
     slots = self.slots_of(rows)
@@ -119,6 +126,7 @@ class Decoding:
       draft_bonus=bonus,
       solo=not pair,
       slots=slots if slots < rows else None,
+      lanes=math.gcd(self.shards, slots, prompts) if slots < rows else 1,
     )
     if k > 1:  # else nobody drafts, and any name would do
       options['drafter'] = self.drafter
@@ -164,7 +172,8 @@ class Decoding:
       )
       # The lead's clock decides for all hosts: they run one program.
       k = mesh_lib.gather_json(controller.next())[0]
-    choice = self.choose(pair, helper is not None, rows, k)
+    prompts = context.ids.shape[0]
+    choice = self.choose(pair, helper is not None, rows, prompts, k)
     second = (junior or helper) if choice.second else None
     start = time.monotonic()
     out = jax.block_until_ready(
@@ -210,6 +219,7 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
     draft_context=section.draft_context,
     drafter=section.drafter,
     slots=section.slots,
+    shards=mesh_lib.row_shards(mesh),
     window=section.window,
     cache_dtype=section.cache_dtype,
     read=read,

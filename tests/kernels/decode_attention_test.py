@@ -200,12 +200,15 @@ def test_on_shards_of_rows_and_heads(implementation):
   close(got, want, 1e-5)
 
 
+@pytest.mark.parametrize('lanes', [1, 2, 4])
 @pytest.mark.parametrize('cut', [True, False])
 @pytest.mark.parametrize('implementation', KERNELS)
-def test_rows_of_any_owner_on_shards(implementation, cut):
-  arguments = make(2, 4, 2, 4, 2, 16, 20, 12)
-  # Rows whose prompt another device holds, where prompts are cut.
-  owner = jnp.array([1, 0, 0, 1, 1, 0, 1, 0], jnp.int32)
+def test_rows_of_any_owner_on_shards(implementation, cut, lanes):
+  arguments = make(4, 2, 2, 4, 2, 16, 20, 12)
+  # Rows whose prompt another device holds, where prompts are cut; or those of a
+  # device, or fewer, keep to themselves.
+  owner = {1: [3, 0, 2, 1, 0, 1, 3, 0], 2: [1, 0, 0, 1, 2, 3, 3, 2]}
+  owner = jnp.array(owner.get(lanes, [0, 0, 1, 1, 2, 2, 3, 3]), jnp.int32)
   want = run(*arguments, owner=owner, implementation='reference')
   mesh, layout = mesh_of(2, 1, 2), 'slots'
   keys = lambda entries: P(entries, None, 'tensor')
@@ -221,13 +224,15 @@ def test_rows_of_any_owner_on_shards(implementation, cut):
     functools.partial(
       api.decode_attention,
       layout=layout,
+      lanes=lanes,
       implementation=implementation,
       mesh=mesh,
     )
   )
-  close(f(*sharded, owner=put(owner, P('data'))), want, 1e-5)
+  owner = put(owner, P('data'))
+  close(f(*sharded, owner=owner), want, 1e-5)
   text = f.lower(*sharded, owner=owner).compile().as_text()
-  assert ('all-gather' in text) == cut
+  assert ('all-gather' in text) == (cut and lanes == 1)
 
 
 @pytest.mark.parametrize('implementation', ['xla', *KERNELS])

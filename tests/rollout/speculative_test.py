@@ -128,14 +128,23 @@ def test_equals_lockstep(turns, drafter, k, changes):
     (4, 3, 'junior', {'junior': None}),
     (9, 2, 'junior', {'window': 4, 'draft_bonus': False}),
     (6, 3, 'junior', {'window': 4, 'draft_context': 2}),
+    (6, 2, 'lookup', {'lanes': 3}),
   ],
-  ids=['lockstep', 'lookup', 'holder', 'solo', 'window_no_bonus', 'near'],
+  ids=[
+    'lockstep',
+    'lookup',
+    'holder',
+    'solo',
+    'window_no_bonus',
+    'near',
+    'lanes',
+  ],
 )
 def test_slots_change_nothing(slots, k, drafter, changes):
   turns, case = Turns(cap=3), CASE | changes
   solo, window = case['junior'] is None, case.pop('window', None)
   bonus = case.pop('draft_bonus', True)
-  context = case.pop('draft_context', None)
+  context, lanes = case.pop('draft_context', None), case.pop('lanes', 1)
   want = lockstep_test.run(turns, **case)
   got, counts = counted(
     turns,
@@ -146,6 +155,7 @@ def test_slots_change_nothing(slots, k, drafter, changes):
     window=window,
     draft_bonus=bonus,
     draft_context=context,
+    lanes=lanes,
     **case | {'junior': OTHER},
   )
   assert_equal(got, want, turns, case)
@@ -328,6 +338,7 @@ def test_bad_input_is_named():
     ({'draft_context': 0}, 'draft_context=0 with'),
     ({'draft_context': 4, 'drafter': 'lookup'}, 'draft_context=4 with'),
     ({'solo': True, 'drafter': 'holder', 'draft_context': 4}, 'for itself'),
+    ({'slots': 6, 'lanes': 4}, 'lanes=4 must divide slots=6 and prompts=12'),
     ({'slots': 0}, 'slots=0 must be at least 1'),
     ({'keys': fakes.row_keys(5)}, 'but 5 row keys'),
   ):

@@ -112,7 +112,7 @@ def test_passes_are_of_powers_of_two():
 def test_the_bonus_is_the_settings_or_the_choices():
   def told(k, **settings):
     how = decoding.Decoding(decoder='speculative', **settings)
-    return how.choose(True, True, 8, k).options['draft_bonus']
+    return how.choose(True, True, 8, 4, k).options['draft_bonus']
 
   assert told(4, draft_tokens=4) and not told(
     4, draft_tokens=4, draft_bonus=False
