@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import math
 
 from tandem import types
 from tandem.ahead import collectives as collectives_lib
@@ -107,18 +108,30 @@ class Decode:
 
 
 def cache_bytes(
-  cfg: types.ModelConfig, section, mesh, itemsize: int = 2
+  cfg: types.ModelConfig, section, mesh, itemsize: int = 2, *, read=False
 ) -> float:
   """Keys and values of one device: rows over data and fsdp, heads over tensor.
 
-  All of it is read at every step: attention masks what is not filled yet.
+  Prompts that do not split over the row shards lie whole on each.
+
+  Args:
+    cfg: the model.
+    section: config.rollout.
+    mesh: of the run.
+    itemsize: bytes of a number.
+    read: of what a step reads: every slot, filled or not, and of the prompts
+      those of the device's rows.
   """
   shards = mesh.shape['data'] * mesh.shape['fsdp']
   tensor = mesh.shape['tensor']
   heads = cfg.num_kv_heads / (tensor if cfg.num_kv_heads % tensor == 0 else 1)
-  rows = section.prompts * section.group
-  rows = (min(section.slots, rows) or rows) / shards
+  total = section.prompts * section.group
+  rows = (min(section.slots, total) or total) / shards
   prompts = section.prompts / (shards if section.prompts % shards == 0 else 1)
+  if read and 0 < section.slots < total:
+    prompts = rows  # each row has its own
+  elif read:
+    prompts = min(prompts, math.ceil(rows / section.group))
   slots = rows * section.max_response + prompts * section.max_prompt
   return 2.0 * cfg.num_layers * heads * cfg.head_dim * slots * itemsize
 
@@ -148,7 +161,7 @@ def decode_step(
     read += shapes_lib.bytes_per_device(params)
     if not cfg.tied:  # an embedding that is not the head is only looked up
       read -= shapes_lib.bytes_per_device(params['embed'])
-    cached += cache_bytes(cfg, config.rollout, run.mesh, itemsize)
+    cached += cache_bytes(cfg, config.rollout, run.mesh, itemsize, read=True)
   return Decode(
     weights=read / chip.bandwidth,
     cache=cached / chip.bandwidth,

@@ -112,6 +112,23 @@ def test_resident_weights_are_sixteen_bytes_less_the_gradient():
   assert 1 <= held / (12 * total / 8) < 1.2
 
 
+def test_a_step_reads_the_prompts_of_its_rows_only():
+  cfg, section = presets.preset('qwen3-4b'), small().rollout
+  section.prompts, section.group = 2, 4
+  section.max_prompt, section.max_response = 16, 100
+  mesh = mesh_lib.make_mesh(data=8)
+  slot = 2 * cfg.num_layers * cfg.num_kv_heads * cfg.head_dim * 2
+  bytes_of = lambda **how: roofline.cache_bytes(cfg, section, mesh, **how)
+  # One row each; two prompts do not split over eight devices.
+  assert bytes_of() == slot * (100 + 2 * 16)
+  assert bytes_of(read=True) == slot * (100 + 16)
+  mesh = mesh_lib.make_mesh(data=2, tensor=4)
+  assert bytes_of(read=True) == bytes_of() == slot / 4 * (400 + 16)
+  section.slots = 4  # rows of two prompts at the most, and each reads its own
+  assert bytes_of() == slot / 4 * (200 + 16)
+  assert bytes_of(read=True) == slot / 4 * (200 + 2 * 16)
+
+
 def _leaves(tree):
   import jax
 
