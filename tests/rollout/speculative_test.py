@@ -219,6 +219,9 @@ def test_equals_lockstep_throughout(name):
   grid += [('lookup', 4, 7, None), ('holder', 4, 7, 4), ('junior', 8, 5, 1)]
   filtered = [('junior', 4, None, None), ('senior', 2, 7, None)]
   filtered += [('lookup', 8, None, None), ('junior', 4, None, 3)]
+  # Some 30 programs a schedule, each of hundreds of memory maps: all nine in one
+  # process are more maps than Linux allows, and the compiler then crashes.
+  jax.clear_caches()
   turns, rows = SCHEDULES[name], 0
   for sampling, senior, ways in (
     (PLAIN, FULL, grid),
