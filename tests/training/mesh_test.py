@@ -1,5 +1,7 @@
 """The mesh from config, and rows on it."""
 
+import dataclasses
+
 import jax
 from jax.sharding import AxisType
 import numpy as np
@@ -42,6 +44,51 @@ def test_wrong_sizes_say_what_is_legal(shape, words):
     meshes.make_mesh(*shape)
   for word in words:
     assert word in str(error.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+  """What of a GPU or TPU is read where it finds its place."""
+
+  id: int
+  platform: str
+  slice_index: int = 0
+  coords: tuple[int, ...] = ()
+  core_on_chip: int = 0
+  device_kind: str = 'TPU v5'
+  process_index: int = 0
+
+
+@pytest.mark.parametrize(
+  'sizes', [(1, 4, 4), (2, 2, 4), (4, 1, 4), (2, 4, 2), (4, 2, 2)]
+)
+def test_tensor_stays_within_a_host_of_gpus(sizes):
+  cards = [Card(i, 'gpu', i // 4) for i in reversed(range(16))]
+  found = meshes.arranged(sizes, cards)
+  assert found.shape == sizes
+  assert sorted(card.id for card in found.flat) == list(range(16))
+  for group in found.reshape(-1, sizes[2]):
+    assert len({card.slice_index for card in group}) == 1
+  if sizes[0] > 1:  # hosts that train copies first
+    assert {x.slice_index for x in found[0].flat} != {0, 1, 2, 3}
+
+
+def test_tensor_between_hosts_is_refused():
+  cards = [Card(i, 'gpu', i // 4) for i in range(16)]
+  with pytest.raises(ValueError, match='multiple of 4'):
+    meshes.arranged((1, 2, 8), cards)
+
+
+def test_a_torus_is_cut_where_no_axis_fits():
+  """4,096 chips are 16 x 16 x 16; here 4 x 4 x 4, tensor=8."""
+  at = list(np.ndindex(4, 4, 4))
+  chips = [Card(i, 'tpu', 0, xyz) for i, xyz in enumerate(at)]
+  found = meshes.arranged((1, 8, 8), chips)
+  assert len({chip.id for chip in found.flat}) == 64
+  # Neighbours: no group is wider than 4 x 2, on whatever axes.
+  for group in found.reshape(8, 8):
+    spans = [len({chip.coords[axis] for chip in group}) for axis in range(3)]
+    assert sorted(spans) == [1, 2, 4]
 
 
 @pytest.mark.parametrize('shape', SHAPES)
