@@ -72,7 +72,7 @@ class Pass(NamedTuple):
   """One pass of a model over each row."""
 
   tokens: int  # C, of each row
-  context: int | None = None  # own tokens of the row that are read; None: all
+  slots: int | None = None  # of the row's own that are read; None: all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,8 @@ class Program:
     draft: k, the positions of a round.
     bonus: the chance of one token more, where a draft stands.
     acceptances: at which it is told; None where there is no draft.
-    copied: tokens of each row whose keys and values a round copies.
+    copied: slots of each row that a round copies; it does so now and then, and
+      every time here.
   """
 
   name: str
@@ -158,8 +159,9 @@ def known_programs(drafts=DRAFTS) -> dict[str, Program]:
       acceptances=LOOKUPS,
     )
     for context in CONTEXTS:
-      near = (Pass(1, context),) * (k - 1)
-      told = dict(acceptances=NEARS, copied=context + k - 1)
+      size = context + max(context // 2, k)
+      near = (Pass(2, size), *(Pass(1, size),) * (k - 2))
+      told = dict(acceptances=NEARS, copied=size)
       of_near = options | {'draft_context': context}
       drafted(
         f'speculative_k{k}_near{context}',
@@ -215,10 +217,7 @@ def one_pass(size: Size, tokens: int, slots: float) -> dict[str, float]:
 def _passes(size: Size, program: Program, slots: float):
   """Yields (pass, its bytes, its operations)."""
   for each in program.passes:
-    seen = slots
-    if each.context is not None:  # with room for what is drafted
-      seen = min(each.context + program.draft - 1, slots)
-    one = one_pass(size, each.tokens, seen)
+    one = one_pass(size, each.tokens, min(each.slots or slots, slots))
     flops = one.pop('flops')
     yield each, sum(one.values()), flops
 
@@ -240,7 +239,7 @@ def roofline(size: Size, program: Program, chip, devices: int):
   total = _copied(size, program, size.response) / rate
   for each, moved, flops in _passes(size, program, size.response):
     sides = {'bytes': moved / rate, 'flops': flops / devices / chip.flops}
-    near = '' if each.context is None else f' of {each.context}'
+    near = '' if each.slots is None else f' of {each.slots}'
     bound[f'{each.tokens}{near}'] = max(sides, key=sides.get)
     total += max(sides.values())
   return total, bound

@@ -163,27 +163,32 @@ def write(
   layer: LayerCache, k: jax.Array, v: jax.Array, slots: jax.Array
 ) -> LayerCache:
   """Stores k, v [N, C, K, H] at suffix slots [N, C]; out of range: dropped."""
-  rows = jnp.arange(slots.shape[0])[:, None]
-  at = (rows, slots) if layer.layout == 'slots' else (rows, slice(None), slots)
+  by_slots = layer.layout == 'slots'
+
+  def put(buffer, values):
+    # Row by row, so that on a mesh no device asks for another's. Negative slots
+    # are out of range too; numpy's reading would be the last one.
+    if not by_slots:
+      values = jnp.swapaxes(values, 1, 2)  # K, C
+    of_row = lambda x, at, new: x.at[at if by_slots else (slice(None), at)].set(
+      new, mode='drop', wrap_negative_indices=False
+    )
+    return jax.vmap(of_row)(buffer, slots, values)
+
   (k, k_scale), (v, v_scale) = (
     _stored(x, layer.suffix_k.dtype) for x in (k, v)
   )
   scales = layer.scales
   if scales is not None:
     scales = scales | {
-      'suffix_k': _put(scales['suffix_k'], at, k_scale),
-      'suffix_v': _put(scales['suffix_v'], at, v_scale),
+      'suffix_k': put(scales['suffix_k'], k_scale),
+      'suffix_v': put(scales['suffix_v'], v_scale),
     }
   return layer.replace(
-    suffix_k=_put(layer.suffix_k, at, k),
-    suffix_v=_put(layer.suffix_v, at, v),
+    suffix_k=put(layer.suffix_k, k),
+    suffix_v=put(layer.suffix_v, v),
     scales=scales,
   )
-
-
-def _put(buffer: jax.Array, at, values: jax.Array) -> jax.Array:
-  # Negative slots are out of range too; numpy's reading would be the last one.
-  return buffer.at[at].set(values, mode='drop', wrap_negative_indices=False)
 
 
 # Scores and mixtures, by layout. q is [B, G, K, C, R, H]; keys and values are

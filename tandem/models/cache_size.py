@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 from tandem.models import cache as cache_lib
 
+TILE = 16  # rows of a bfloat16 tile
+
 
 def _axis(layer: cache_lib.LayerCache) -> int:
   return 1 if layer.layout == 'slots' else 2
@@ -59,8 +61,11 @@ def tail(
   Args:
     cache: where no row has been cut off yet.
     end: [N] int32; tokens that each row has.
-    last: how many of them are kept.
+    last: how many of them are kept, at least.
     more: slots after them, to be written.
+
+  It may serve while `fits` says so: what is written into it need not be exact
+  either.
 
   Source: the window and the first tokens are those of StreamingLLM (arXiv
   2309.17453); drafting with them is MagicDec's (arXiv 2408.11049).
@@ -68,11 +73,26 @@ def tail(
 
   def cut(x, axis):
     take = lambda row, first: jax.lax.dynamic_slice_in_dim(
-      row, first, min(last + more, row.shape[axis - 1]), axis - 1
+      row, first, size, axis - 1
     )
     return jax.vmap(take)(x, first)
 
-  slots = cache.layers[0].suffix_k.shape[_axis(cache.layers[0])]
-  first = jnp.clip(end - last, 0, max(slots - last - more, 0))
+  layer, size = cache.layers[0], last + more
+  if layer.layout == 'slots':
+    # Else a TPU copies what its kernel reads, in every pass.
+    size = -(-size // TILE) * TILE
+  slots = layer.suffix_k.shape[_axis(layer)]
+  size = min(size, slots)
+  first = jnp.clip(end + more - size, 0, slots - size)
   layers = tuple(_suffixes(layer, cut) for layer in cache.layers)
   return cache.replace(layers=layers, first=first)
+
+
+def fits(tail: cache_lib.Cache, slots: int, at: jax.Array, count: int):
+  """[N] bool: whether a row's tokens `at` [N] and after, `count` in all, do.
+
+  Where the tail ends with the cache that it was cut from, of so many `slots`,
+  no other could hold more.
+  """
+  size = tail.layers[0].suffix_k.shape[_axis(tail.layers[0])]
+  return (at + count <= tail.first + size) | (tail.first + size >= slots)

@@ -13,10 +13,11 @@ def check(junior, draft_tokens, drafter, context, solo, slots) -> None:
     raise ValueError(
       f'draft_tokens={draft_tokens} must be at least 1, which is lockstep.'
     )
-  if context is not None and (context < 1 or drafter == 'lookup'):
+  one = drafter in ('junior', 'senior')
+  if context is not None and (context < 1 or not one):
     raise ValueError(
       f'draft_context={context} with drafter={drafter!r}: it is how many of its '
-      "last tokens a model drafts from, at least 1; None is all, and lookup's."
+      'last tokens the junior or the senior drafts from, at least 1; None is all.'
     )
   alone = drafter == 'senior' and context is not None
   needs_two = drafter != 'lookup' and not alone

@@ -1,6 +1,7 @@
 """What a model says at given positions, and the record of what was emitted."""
 
 import dataclasses
+from typing import NamedTuple
 
 from flax import struct
 import jax
@@ -36,14 +37,12 @@ class Sampler:
     keys: [M] typed keys, of the rows in the slots.
     sampling: the law's settings.
     vocab: V, of the writers.
-    keep: the drafter's noise is kept for the verifier, not drawn again.
     attend: cache.read, or what cache.reader makes.
   """
 
   keys: jax.Array
   sampling: sampling_lib.Sampling
   vocab: int
-  keep: bool = False
   attend: cache_lib.Read = cache_lib.read
 
   def noise(self, at: jax.Array) -> jax.Array | None:
@@ -109,7 +108,6 @@ class Ahead:
   said: Said  # at each of them
   guess: jax.Array  # [M] int32; its last proposal, which it has not read
   before: Said | None  # [M, 1]; at the token before them, read again
-  noise: jax.Array | None  # [M, C, V], where it is kept
 
 
 def run_ahead(
@@ -119,6 +117,7 @@ def run_ahead(
   token: jax.Array,
   at: jax.Array,
   before: jax.Array | None = None,
+  noise: jax.Array | None = None,
 ) -> tuple[Ahead, cache_lib.Cache]:
   """The drafter alone: it reads its own words one by one.
 
@@ -130,20 +129,21 @@ def run_ahead(
     at: [M, C] int32; positions.
     before: [M] int32, the token before it, if the drafter may not have read it
       yet: then the first pass reads both.
+    noise: as in `read`.
   """
 
-  def step(carry, t):
+  def step(carry, now):
     token, cache = carry
-    noise = sampler.noise(t[:, None])
-    said, cache = read(sampler, model, cache, token[:, None], t[:, None], noise)
+    (said, cache) = read(
+      sampler, model, cache, token[:, None], *(x[:, None] for x in now)
+    )
     said = jax.tree.map(lambda a: a[:, 0], said)
-    kept = noise[:, 0] if sampler.keep and noise is not None else None
-    return (said.choice, cache), (token, said, kept)
+    return (said.choice, cache), (token, said)
 
+  now = (at,) if noise is None else (at, noise)
   if before is None:
-    (guess, cache), out = jax.lax.scan(step, (token, cache), at.T)
-    inputs, said, noise = _rows_first(out)
-    return Ahead(inputs, said, guess, None, noise), cache
+    (guess, cache), out = jax.lax.scan(step, (token, cache), _swapped(now))
+    return Ahead(*_swapped(out), guess, None), cache
   ids = jnp.stack([before, token], 1)
   x, cache = decoder.decode_step(
     *model,
@@ -152,22 +152,92 @@ def run_ahead(
     jnp.stack([at[:, 0] - 1, at[:, 0]], 1),
     read=sampler.attend,
   )
-  noise, logits = sampler.noise(at[:, :1]), _logits(sampler, model, x)
+  logits = _logits(sampler, model, x)
   last = _heard(sampler, x[:, :1], logits[:, :1], None)
-  first = _heard(sampler, x[:, 1:], logits[:, 1:], noise)
-  (guess, cache), out = jax.lax.scan(
-    step, (first.choice[:, 0], cache), at[:, 1:].T
+  drawn = sampler.noise(at[:, :1]) if noise is None else noise[:, :1]
+  first = _heard(sampler, x[:, 1:], logits[:, 1:], drawn)
+  rest = _swapped(tuple(x[:, 1:] for x in now))
+  (guess, cache), out = jax.lax.scan(step, (first.choice[:, 0], cache), rest)
+  inputs, said = jax.tree.map(
+    lambda a, b: jnp.concatenate([a, b], 1),
+    (token[:, None], first),
+    _swapped(out),
   )
-  own = (token[:, None], first, noise if sampler.keep else None)
-  inputs, said, noise = jax.tree.map(
-    lambda a, b: jnp.concatenate([a, b], 1), own, _rows_first(out)
-  )
-  return Ahead(inputs, said, guess, last, noise), cache
+  return Ahead(inputs, said, guess, last), cache
 
 
-def _rows_first(tree):
-  """[C, M, ...] leaves as [M, C, ...]."""
+def _swapped(tree):
+  """[C, M, ...] leaves as [M, C, ...], or the other way."""
   return jax.tree.map(lambda a: jnp.swapaxes(a, 0, 1), tree)
+
+
+class Spoken(NamedTuple):
+  """A round's words."""
+
+  inputs: jax.Array  # [M, C] int32; what was read: a token, then its draft
+  said: dict[str, Said]  # [M, C]; by model
+  before: Said | None  # [M, 1]; of the drafter at the token before; for a bonus
+  caches: dict[str, cache_lib.Cache]
+
+
+def speak(
+  sampler: Sampler,
+  models: dict[str, Model],
+  caches: dict[str, cache_lib.Cache],
+  drafter: str | jax.Array,
+  token: jax.Array,
+  before: jax.Array,
+  at: jax.Array,
+  *,
+  near: bool,
+  bonus: bool,
+  keep: bool,
+) -> Spoken:
+  """A draft, and what each model says along it.
+
+  Args:
+    sampler: how proposals are drawn.
+    models: by name.
+    caches: by the same names; and `near`, which the drafter then drafts from.
+    drafter: its name, or drafts [M, C - 1] of nobody.
+    token: [M] int32; the last token of each row, which nobody has read.
+    before: [M] int32; the one before it.
+    at: [M, C] int32; the positions.
+    near: both read the draft, that the drafter wrote from a cut cache.
+    bonus: the last position is for the other model alone.
+    keep: noise is drawn for the round, not by each model.
+  """
+  caches, said, prior = dict(caches), {}, None
+  noise = sampler.noise(at) if keep else None
+  if not isinstance(drafter, str):
+    inputs = jnp.concatenate([token[:, None], drafter], 1)
+  else:
+    mine, count = 'near' if near else drafter, at.shape[1] - (near or bonus)
+    ahead, caches[mine] = run_ahead(
+      sampler,
+      models[drafter],
+      caches[mine],
+      token,
+      at[:, :count],
+      before if near or bonus else None,
+      noise[:, :count] if noise is not None else None,
+    )
+    inputs, prior = ahead.inputs, ahead.before
+    if near or bonus:
+      inputs = jnp.concatenate([inputs, ahead.guess[:, None]], 1)
+    if not near:
+      said[drafter] = ahead.said
+    if bonus:
+      # Its word at the last position is not known; any, then.
+      said[drafter] = jax.tree.map(
+        lambda a: jnp.concatenate([a, a[:, -1:]], 1), said[drafter]
+      )
+  for name in models:
+    if name not in said:
+      said[name], caches[name] = read(
+        sampler, models[name], caches[name], inputs, at, noise
+      )
+  return Spoken(inputs, said, prior, caches)
 
 
 def record(

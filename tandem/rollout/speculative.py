@@ -132,9 +132,10 @@ def counted(
       the price of a position more in the verifier's pass and in the drafter's
       first: worth it where passes are bound by bytes, not by operations.
     draft_context: the drafter attends to the prompt and to so many of its row's
-      last tokens, in a copy of that part of its cache, and then reads its draft
-      like the other model: more passes, of which few read a whole cache. Worth
-      it for long rows in numbers. There is no bonus then. None: it reads all.
+      last tokens, in a copy of that part of its cache (`near`), and then reads
+      its draft like the other model: more passes, of which few read a whole
+      cache. Worth it for long rows in numbers. There is no bonus then. None: it
+      reads all.
     drafter: who runs ahead, `junior` or `senior`; `holder`, in each round the
       model that holds the turn in most rows, while the other catches up in one
       pass, for schedules of long turns; or `lookup`, which repeats what the row
@@ -172,9 +173,10 @@ def counted(
   writers = ('senior', 'junior') if pair else ('senior',)
   bonus = drafters.bonus(drafter, k, pair, turns, draft_context)
   bonus = bonus if draft_bonus else None
+  near = draft_context if k > 1 else None
   eos = jnp.asarray(eos_ids, jnp.int32)
-  # Drawing costs a CPU more than keeping; elsewhere a draw is fused into the
-  # choice and is never in memory, which is what runs short there.
+  # Drawing once costs a CPU less than for each model; elsewhere a draw is fused
+  # into the choice and is never in memory, which is what runs short there.
   keep = (platform or jax.default_backend()) == 'cpu'
   first = frame.last_tokens(prompts)
 
@@ -187,51 +189,24 @@ def counted(
     """[M, P + T], the prompts of rows and room for their responses."""
     return jnp.pad(prompts.ids, ((0, 0), (0, max_tokens)))[row // group]
 
-  def speak(c: _Carry, drafter: str, row, at):
-    """Both models' words at positions `at` [M, C], and what was read there.
-
-    Also the drafter's words at the position before, where there is a bonus.
-    """
-    sampler = proposals.Sampler(row_keys[row], sampling, vocab, keep, read)
-    caches, said, drawn, before = dict(c.caches), {}, None, None
+  def speak(c: _Carry, drafter: str, row, at) -> proposals.Spoken:
+    sampler = proposals.Sampler(row_keys[row], sampling, vocab, read)
+    drafts = None
     if drafter == 'lookup':
       end = prompts.lengths[row // group] + c.t
-      inputs = jnp.concatenate(
-        [c.token[:, None], lookup.draft(c.text, end, k - 1)], 1
-      )
-    elif draft_context and k > 1:
-      near = cache_size.tail(caches[drafter], c.t, draft_context, k - 1)
-      ahead, _ = proposals.run_ahead(
-        sampler, models[drafter], near, c.token, at[:, : k - 1]
-      )
-      inputs = jnp.concatenate([ahead.inputs, ahead.guess[:, None]], 1)
-      if ahead.noise is not None:
-        drawn = jnp.concatenate([ahead.noise, sampler.noise(at[:, k - 1 :])], 1)
-    else:
-      ahead, caches[drafter] = proposals.run_ahead(
-        sampler,
-        models[drafter],
-        caches[drafter],
-        c.token,
-        at[:, :k],
-        c.before if bonus else None,
-      )
-      inputs, said[drafter], drawn = ahead.inputs, ahead.said, ahead.noise
-      if bonus:
-        before = ahead.before
-        inputs = jnp.concatenate([inputs, ahead.guess[:, None]], 1)
-        if drawn is not None:
-          drawn = jnp.concatenate([drawn, sampler.noise(at[:, k:])], 1)
-        # Its word at the last position is not known; any, then.
-        said[drafter] = jax.tree.map(
-          lambda a: jnp.concatenate([a, a[:, -1:]], 1), said[drafter]
-        )
-    for name in models:
-      if name not in said:
-        said[name], caches[name] = proposals.read(
-          sampler, models[name], caches[name], inputs, at, drawn
-        )
-    return inputs, said, before, caches
+      drafts = lookup.draft(c.text, end, k - 1)
+    return proposals.speak(
+      sampler,
+      models,
+      c.caches,
+      drafter if drafts is None else drafts,
+      c.token,
+      c.before,
+      at,
+      near=bool(near),
+      bonus=bool(bonus),
+      keep=keep,
+    )
 
   def body(c: _Carry) -> _Carry:
     # A slot without a row has words, too; they are not written anywhere.
@@ -239,7 +214,7 @@ def counted(
     at = c.t[:, None] + jnp.arange(k + bool(bonus))[None]
     if drafter == 'holder':
       held = (c.live & c.turn.author).sum() * 2 > c.live.sum()
-      inputs, said, before, caches = jax.lax.cond(
+      spoken = jax.lax.cond(
         held,
         lambda: speak(c, 'senior', row, at),
         lambda: speak(c, 'junior', row, at),
@@ -247,7 +222,8 @@ def counted(
     else:
       # At k=1 nobody drafts.
       who = drafter if drafter in models or drafter == 'lookup' else 'senior'
-      inputs, said, before, caches = speak(c, who, row, at)
+      spoken = speak(c, who, row, at)
+    inputs, said, before, caches = spoken
     coin = lambda t: sampling_lib.coins(row_keys[row], t, turns.p)
     coins = jax.vmap(coin, 1, 1)(
       c.t[:, None] + jnp.arange(at.shape[1] + 1)[None]
@@ -285,7 +261,7 @@ def counted(
     token, turn, t = jnp.where(c.live, token, c.token), got.turn, c.t + emitted
     out = {a: put(b, row, values[a], at) for a, b in c.out.items()}
     previous = c.token
-    if bonus:
+    if near or bonus:
       one_back = jnp.take_along_axis(got.tokens, jnp.maximum(last - 1, 0), 1)
       previous = jnp.where(emitted > 1, one_back[:, 0], c.token)
     if bonus and pair:
@@ -330,7 +306,12 @@ def counted(
     text = c.text
     if text is not None:
       text = jnp.where(fresh[:, None], whole(row), text)
-    owner = lambda x: x.replace(owner=row // group)
+
+    def owned(x):
+      # In a cut cache, too, a new row begins at slot 0.
+      first = None if x.first is None else new(0, x.first)
+      return x.replace(owner=row // group, first=first)
+
     return c.replace(
       seats=seats,
       t=new(0, c.t),
@@ -339,7 +320,7 @@ def counted(
       late=c.late & ~fresh,
       turn=jax.tree.map(new, turn, c.turn),
       live=c.live | fresh,
-      caches={name: owner(x) for name, x in c.caches.items()},
+      caches={name: owned(x) for name, x in c.caches.items()},
       text=text,
     )
 
@@ -380,12 +361,33 @@ def counted(
     # A round writes so many slots from each row's position on.
     room = size - k - bool(bonus) if size < max_tokens else max_tokens
     carry = carry.replace(
-      caches={a: cache_size.grow(x, size) for a, x in carry.caches.items()}
+      caches={
+        name: cache_size.grow(carry.caches[name], size) for name in models
+      }
     )
+    goes_on = lambda c, room=room: (
+      c.live.any() & (jnp.where(c.live, c.t, 0).max() <= room)
+    )
+    if not near:
+      carry = jax.lax.while_loop(goes_on, body, carry)
+      continue
+
+    def cut(c):
+      """What is near is what was near a while ago, until it is full."""
+      tail = cache_size.tail(c.caches[drafter], c.t, near, max(near // 2, k))
+      return c.replace(caches=c.caches | {'near': tail})
+
+    def fits(c, size=size):
+      return (cache_size.fits(c.caches['near'], size, c.t, k) | ~c.live).all()
+
     carry = jax.lax.while_loop(
-      lambda c: c.live.any() & (jnp.where(c.live, c.t, 0).max() <= room),  # noqa: B023
-      body,
-      carry,
+      goes_on,
+      lambda c: jax.lax.while_loop(
+        lambda c: goes_on(c) & fits(c),  # noqa: B023
+        body,
+        cut(c),  # noqa: B023
+      ),
+      cut(carry),
     )
   return frame.rollout(carry.out, carry.lengths, carry.eos), carry.counts
 

@@ -91,11 +91,11 @@ def _check_drafter(rollout) -> None:
   if rollout.decoder != 'speculative':
     return
   near = rollout.draft_context > 0
-  if near and rollout.drafter == 'lookup':
+  if near and rollout.drafter not in ('junior', 'senior'):
     raise ValueError(
       f'rollout.draft_context={rollout.draft_context} with '
-      'rollout.drafter=lookup: it is for the drafts of a model; set it to 0, '
-      'or rollout.drafter to junior or senior.'
+      f'rollout.drafter={rollout.drafter}: it is for the drafts of one model; '
+      'set it to 0, or rollout.drafter to junior or senior.'
     )
   alone = rollout.mode == 'solo' and rollout.drafter in ('senior', 'holder')
   if alone and not (near and rollout.drafter == 'senior'):
