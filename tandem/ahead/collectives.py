@@ -136,6 +136,12 @@ def group(text: str, devices: int) -> tuple[int, ...]:
   return tuple(range(devices))
 
 
+def _hops(text: str) -> list[tuple[str, str]]:
+  """(from, to) of all that a permute sends."""
+  pairs = re.search(r'source_target_pairs=\{(\{.*?\})\}', text)
+  return re.findall(r'\{(\d+),(\d+)\}', pairs.group(1))
+
+
 def _axes(ids, mesh) -> tuple[str, ...]:
   sizes = tuple(mesh.shape.values())
   places = np.stack(np.unravel_index(np.asarray(ids), sizes), 1)
@@ -170,13 +176,12 @@ def find(module: hlo.Module, mesh, trips: int = 1) -> list[Collective]:
       size_of *= size
     if one.name in module.scattered:
       kind = 'reduce-scatter'
+    axes, reach = _axes(ids, mesh), max(ids) - min(ids)
     if kind == 'collective-permute':
-      axes = _axes(ids, mesh)
       size = math.prod(mesh.shape[name] for name in axes)
-    else:
-      axes = _axes(ids, mesh)
+      reach = max(abs(int(a) - int(b)) for a, b in _hops(one.text))
     if size > 1:
-      key = (kind, axes, size, max(ids) - min(ids))
+      key = (kind, axes, size, reach)
       found[key].append((times, size_of, inside, one.op_name))
   out = []
   for (kind, axes, size, reach), ones in found.items():

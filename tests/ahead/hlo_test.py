@@ -85,6 +85,19 @@ def test_collectives_by_kind_axes_and_bytes(mesh):
   assert (hop.axes, hop.bytes) == (('tensor',), 8 * 128 * 2)
 
 
+def test_permutes_are_one_wherever_they_begin(mesh):
+  hop = '{{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}'
+  other = '{{3,0},{0,1},{1,2},{2,3},{4,5},{5,6},{6,7},{7,4}}'
+  assert hop in TEXT
+  line = next(x for x in TEXT.splitlines() if hop in x)
+  more = line.replace('%hop', '%back').replace(hop, other)
+  module = hlo.Module(TEXT.replace(line, f'{line}\n{more}'))
+  (one,) = (
+    x for x in collectives.find(module, mesh) if x.kind == 'collective-permute'
+  )
+  assert (one.count, one.reach) == (2, 3)
+
+
 def test_traffic_counts_an_update_in_place_as_its_update():
   module = hlo.Module(TEXT)
   moved = {one.name: b for (one, b), *_ in traffic.touched(module, 10)}
