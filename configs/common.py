@@ -172,7 +172,8 @@ def base() -> ConfigDict:
   model.source = 'random'
   model.tokenizer = 'same'  # as source; or a path, an id, `quickstart`
   model.dtype = 'float32'  # of the training forward; master weights: float32
-  model.attention = 'xla'  # auto: splash on a TPU, cuDNN on a GPU
+  # Of updates, scorings and prompts; auto: splash on a TPU, cuDNN on a GPU.
+  model.attention = 'xla'
   model.log_probs = 'xla'  # pallas_tpu, pallas_gpu: logits stay on the chip
   model.remat = 'none'  # none, block, dots: recompute in the backward pass
   model.preset = ''  # with `random`: a name of tandem.models.presets, or

@@ -305,17 +305,20 @@ def _flipped(layer: Params) -> Params:
 
 
 def prefill(
-  params: Params, cfg: types.ModelConfig, ids: jax.Array
+  params: Params,
+  cfg: types.ModelConfig,
+  ids: jax.Array,
+  attention: Attention = xla_attention,
 ) -> list[tuple[jax.Array, jax.Array]]:
   """Per layer, keys and values [B, P, K, H] of right-padded prompts [B, P].
 
-  `params` are decode_params. The last block's output is unused, and the
-  compiler drops its work.
+  `params` are decode_params, `attention` as of `hidden`. The last block's output
+  is unused, and the compiler drops its work.
   """
   dtype = params['embed'].dtype
   x, kept = params['embed'][ids], []
   rotary = rotary_lib.table(cfg, _positions(ids))
-  attend = lambda q, k, v: (xla_attention(q, k, v), (k, v))
+  attend = lambda q, k, v: (attention(q, k, v), (k, v))
   for layer in params['layers']:
     x, kv = _block(cfg, layer, dtype)(x, rotary, attend)
     kept.append(kv)

@@ -52,6 +52,7 @@ def start_cache(
   params: decoder.Params,
   cfg: types.ModelConfig,
   prompts: types.Context,
+  attention: decoder.Attention,
   **options,
 ) -> cache_lib.Cache:
   """A cache that has read the prompts but for their last tokens.
@@ -60,9 +61,10 @@ def start_cache(
     params: decode_params.
     cfg: the model.
     prompts: ids [B, P], lengths [B].
+    attention: see decoder.hidden.
     **options: of cache.allocate.
   """
-  prefix = decoder.prefill(params, cfg, prompts.ids)
+  prefix = decoder.prefill(params, cfg, prompts.ids, attention)
   return cache_lib.allocate(cfg, prefix, prompts.lengths - 1, **options)
 
 

@@ -49,6 +49,7 @@ class _Carry:
     'window',
     'cache_dtype',
     'read',
+    'prompt_attention',
     'draw',
     'platform',
   ),
@@ -70,6 +71,7 @@ def lockstep(
   window: int | None = None,
   cache_dtype: str | None = None,
   read: cache_lib.Read = cache_lib.read,
+  prompt_attention: decoder.Attention = decoder.xla_attention,
   draw: Callable[..., handoff.Handoff] | None = None,
   platform: str | None = None,
 ) -> types.Rollout:
@@ -95,6 +97,7 @@ def lockstep(
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
     read: cache.read, or what cache.reader makes.
+    prompt_attention: of the prefill, see decoder.hidden.
     draw: what sampling.drawer makes, for a pair; None for XLA's own program.
     platform: that the program is for, `cpu`, `gpu` or `tpu`: the cache's layout;
       None for the backend at hand.
@@ -196,6 +199,7 @@ def lockstep(
     slots=sizes[0],
     dtype=cache_dtype,
     layout=cache_lib.default_layout(platform),
+    attention=prompt_attention,
   )
   carry = _Carry(
     t=jnp.zeros((), jnp.int32),

@@ -83,6 +83,7 @@ class _Carry:
     'window',
     'cache_dtype',
     'read',
+    'prompt_attention',
     'platform',
   ),
 )
@@ -110,6 +111,7 @@ def counted(
   window: int | None = None,
   cache_dtype: str | None = None,
   read: cache_lib.Read = cache_lib.read,
+  prompt_attention: decoder.Attention = decoder.xla_attention,
   platform: str | None = None,
 ) -> tuple[types.Rollout, resolve_lib.Counts]:
   """Writes one response per row: lockstep's, in fewer passes.
@@ -133,9 +135,8 @@ def counted(
       first: worth it where passes are bound by bytes, not by operations.
     draft_context: the drafter attends to the prompt and to so many of its row's
       last tokens, in a copy of that part of its cache (`near`), and then reads
-      its draft like the other model: more passes, of which few read a whole
-      cache. Worth it for long rows in numbers. There is no bonus then. None: it
-      reads all.
+      its draft like the other model: more passes, few of which read a whole
+      cache. Worth it for long rows. There is no bonus then. None: it reads all.
     drafter: who runs ahead, `junior` or `senior`; `holder`, in each round the
       model that holds the turn in most rows, while the other catches up in one
       pass, for schedules of long turns; or `lookup`, which repeats what the row
@@ -150,6 +151,7 @@ def counted(
     window: cache slots of the first loop, see frame.windows.
     cache_dtype: of stored keys and values, see cache.allocate.
     read: cache.read, or what cache.reader makes.
+    prompt_attention: of the prefill, see decoder.hidden.
     platform: that the program is for, `cpu`, `gpu` or `tpu`: its cache's layout
       and what is worth keeping; None for the backend at hand.
 
@@ -337,6 +339,7 @@ def counted(
     slots=sizes[0],
     dtype=cache_dtype,
     layout=cache_lib.default_layout(platform),
+    attention=prompt_attention,
     owner=owner,
     lanes=lanes,
   )

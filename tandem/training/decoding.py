@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import math
 import time
 from typing import Any
@@ -10,7 +11,9 @@ from typing import NamedTuple
 import jax
 
 from tandem import types
+from tandem.kernels.attention import api as attention_lib
 from tandem.models import cache
+from tandem.models import decoder as decoder_lib
 from tandem.rollout import draft_length
 from tandem.rollout import drafters
 from tandem.rollout import lockstep
@@ -60,6 +63,7 @@ class Decoding:
     cache_dtype: of stored keys and values; '' for the models'. Of these
       settings the one that may change tokens.
     read: cache.read, or what cache.reader makes.
+    prompt_attention: of the prefill, see decoder.hidden.
     draw: of lockstep; sampling.drawer's, or None for XLA's.
     controllers: what has been measured, by program shape.
   """
@@ -74,6 +78,7 @@ class Decoding:
   window: int = 0
   cache_dtype: str = ''
   read: cache.Read = cache.read
+  prompt_attention: decoder_lib.Attention = decoder_lib.xla_attention
   draw: Callable | None = None
   controllers: dict[Any, draft_length.Controller] = dataclasses.field(
     default_factory=dict
@@ -115,6 +120,7 @@ class Decoding:
       window=self.window or None,
       cache_dtype=self.cache_dtype or None,
       read=self.read,
+      prompt_attention=self.prompt_attention,
     )
     if k == 1 and slots == rows:
       draw = self.draw if pair else None  # a solo program is the baseline's
@@ -209,6 +215,9 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
   read = cache.read
   if section.attention != 'xla':
     read = cache.reader(section.attention, mesh)
+  attention = decoder_lib.xla_attention
+  if config.model.attention == 'auto':
+    attention = functools.partial(attention_lib.attention, mesh=mesh)
   draw = None
   if section.sampler != 'xla':  # limits.check has held it against the rest
     draw = sampling_lib.drawer(section.sampler, mesh)
@@ -223,5 +232,6 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
     window=section.window,
     cache_dtype=section.cache_dtype,
     read=read,
+    prompt_attention=attention,
     draw=draw,
   )

@@ -4,11 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import common
 from tandem.models import decoder
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import turns as turns_lib
 from tandem.training import collect
 from tandem.training import decoding
+from tandem.training import mesh as mesh_lib
 from tests import fakes
 
 LENGTHS = (3, 1, 5, 2)
@@ -124,3 +126,31 @@ def test_the_bonus_is_the_settings_or_the_choices():
 def test_nobody_to_draft_is_lockstep():
   how = decoding.Decoding(decoder='speculative')
   assert decode(how, speaker(0), None)[1] is None
+
+
+@pytest.mark.parametrize('decoder_name', decoding.DECODERS)
+def test_prompts_are_read_by_the_attention_asked_for(decoder_name):
+  seen, senior, junior = [], speaker(0), speaker(1)
+
+  def spy(q, k, v):
+    seen.append(q.shape[:2])
+    return decoder.xla_attention(q, k, v)
+
+  plain = decode(decoding.Decoding(decoder=decoder_name), senior, junior)[0]
+  how = decoding.Decoding(decoder=decoder_name, prompt_attention=spy)
+  np.testing.assert_array_equal(
+    decode(how, senior, junior)[0].tokens, plain.tokens
+  )
+  width = fakes.prompts(LENGTHS).ids.shape[1]
+  assert seen == [(len(LENGTHS), width)] * 2  # a layer of each model
+
+
+def test_prompts_are_read_as_the_config_says():
+  mesh, config = mesh_lib.make_mesh(2, 2, 2), common.base()
+  assert decoding.from_config(config, mesh).prompt_attention is (
+    decoder.xla_attention
+  )
+  config.model.attention = 'auto'
+  told = decoding.from_config(config, mesh)
+  assert told.prompt_attention.keywords == {'mesh': mesh}
+  assert told.shards == 4
