@@ -40,7 +40,7 @@ TEXTS = (
   'Hello',
 )
 GROUP, LIMIT = 2, 24
-# Written for this test; read by the model, never decoded.
+# Read by the model, not written by it.
 LONG_TEXTS = (
   """A baker fills 14 trays a day, and each tray holds 18 rolls. On Saturday he
 sells three quarters of that day's rolls and gives the rest to a school. How many
@@ -222,3 +222,5 @@ def test_log_probs_from_a_narrow_cache(case, path):
       f'{gap.max():.4f} at most'
     )
   assert off['float32'] < 1e-4 < off['bfloat16'] < 1e-2
+  # int8 is further off than may be asked: hence no config offers it.
+  assert 1e-2 < off['int8'] < 0.1
