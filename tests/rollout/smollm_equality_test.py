@@ -224,3 +224,31 @@ def test_log_probs_from_a_narrow_cache(case, path):
   assert off['float32'] < 1e-4 < off['bfloat16'] < 1e-2
   # int8 is further off than may be asked: hence no config offers it.
   assert 1e-2 < off['int8'] < 0.1
+
+
+def test_how_many_drafts_from_the_last_tokens_stand(case):
+  """Of 1,024 tokens, drafts made of the last 256 to 384."""
+  cfg, senior, junior, common = case
+  pair = [decoder.decode_params(tree, cfg) for tree in (senior, junior)]
+  out, counts = speculative_lib.counted(
+    *pair,
+    senior_cfg=cfg,
+    junior_cfg=cfg,
+    draft_tokens=8,
+    draft_context=256,
+    **common
+    | {
+      'group': 1,
+      'max_tokens': 1024,
+      'row_keys': common['row_keys'][::GROUP],
+    },
+  )
+  late = np.asarray(out.lengths) > 512  # rows that the window cuts
+  share = float((counts.passed.sum() / counts.tested.sum()))
+  print(
+    f'{share:.3f} of the drafts stood; {out.lengths.sum() / counts.rounds.sum()} '
+    f'tokens a round; lengths {out.lengths.tolist()}'
+  )
+  assert late.sum() >= 2
+  # What issue C's .85 of one model takes, by the formula of --suite=bytes.
+  assert share > 0.74
