@@ -244,7 +244,7 @@ def test_how_many_drafts_from_the_last_tokens_stand(case):
     },
   )
   late = np.asarray(out.lengths) > 512  # rows that the window cuts
-  share = float((counts.passed.sum() / counts.tested.sum()))
+  share = float(counts.passed.sum() / counts.tested.sum())
   print(
     f'{share:.3f} of the drafts stood; {out.lengths.sum() / counts.rounds.sum()} '
     f'tokens a round; lengths {out.lengths.tolist()}'
