@@ -15,7 +15,8 @@ The paper's ablations A1 to A7 are sweeps: configs/sweeps.py, launch/sweep.py.
 Task, data, hardware: as configs/sdar.py, so mathematics under the worked
 solution. With --config.model.source=Qwen/Qwen3-8B a TPU v5e-16 holds it, by the
 compiler (13.4 of 16.9 GB a chip), with
-  --config.mesh.tensor=8 --config.mesh.fsdp=2 --config.learner.micro_rows=2
+  --config.mesh.tensor=8 --config.mesh.fsdp=2 --config.learner.micro_rows=2 \
+  --config.rollout.attention=pallas_tpu
 and 8 H200 (35 of 127 GB each) with --config.mesh.tensor=8.
 The paper's three environments come in a later issue; what this file trains is
 the loss, not that experiment. What the printed equations do to good and bad
