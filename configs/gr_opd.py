@@ -27,8 +27,9 @@ one, as the paper compares them. Its evaluation is launch.evaluate with
 Hardware: the caches of 512 responses of 28,672 tokens alone are 1.7 TB, so 32
 chips of a TPU v5p (95 GB each) with mesh.data=4, mesh.tensor=8; or fewer rows
 at once, by the compilers for pair=i32 (GB of a device, of what it has):
-  a v5e-16 (15.4 of 16.9)   --config.rollout.slots=32 --config.mesh.tensor=8 \
-                  --config.mesh.fsdp=2 --config.learner.micro_rows=2
+  a v5e-16 (14.5 of 16.9)   --config.rollout.slots=32 --config.mesh.tensor=8 \
+                  --config.mesh.fsdp=2 --config.learner.micro_rows=2 \
+                  --config.rollout.attention=pallas_tpu
   8 H200 (74 of 127)   --config.rollout.slots=128 --config.mesh.tensor=8 \
                   --config.learner.micro_rows=1
 Time and numbers: not run here. The paper's macro Avg@K over six suites, plain
