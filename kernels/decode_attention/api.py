@@ -197,7 +197,7 @@ def _on_shards(
   entries = lengths.shape[0]
   apart = owner is not None and not (lanes % cuts.rows or entries % cuts.rows)
   if apart:  # each device's rows own prompts that it has
-    owner = owner % (entries // cuts.rows)
+    owner = jnp.clip(owner, 0, entries - 1) % (entries // cuts.rows)
   heads = head_axis if cuts.inner > 1 else None
   queries = jax.P(rows, None, heads)
 

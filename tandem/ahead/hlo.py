@@ -211,7 +211,8 @@ class Module:
       for one in self.computations[name].values():
         if one.opcode == 'while':
           known = self._trips(one)
-          # A loop on data inside another is none of ours; it is rare and short.
+          # A loop on data inside another counts once a trip: of drafts from a
+          # cut cache, so with a cut in each round; others are rare and short.
           count = known or (1 if inside else trips)
           loops = inside or known is None
           body = re.search(r'body=%?([\w.\-]+)', one.text).group(1)

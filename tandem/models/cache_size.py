@@ -56,16 +56,14 @@ def tail(
   """A copy in which each row has its prompt and its last tokens only.
 
   For drafts, which need be likely and not exact: after 3,000 tokens, a pass
-  over the last 256 of each row reads a twelfth of the cache.
+  over the last 256 of each row reads a twelfth of the cache. It may serve while
+  `fits` says so: what is written into it need not be exact either.
 
   Args:
     cache: where no row has been cut off yet.
     end: [N] int32; tokens that each row has.
     last: how many of them are kept, at least.
     more: slots after them, to be written.
-
-  It may serve while `fits` says so: what is written into it need not be exact
-  either.
 
   Source: the window and the first tokens are those of StreamingLLM (arXiv
   2309.17453); drafting with them is MagicDec's (arXiv 2408.11049).
@@ -88,11 +86,13 @@ def tail(
   return cache.replace(layers=layers, first=first)
 
 
-def fits(tail: cache_lib.Cache, slots: int, at: jax.Array, count: int):
-  """[N] bool: whether a row's tokens `at` [N] and after, `count` in all, do.
+def fits(
+  tail: cache_lib.Cache, slots: int, at: jax.Array, count: int
+) -> jax.Array:
+  """[N] bool: whether a row's next `count` tokens, from `at` [N] on, fit a tail.
 
-  Where the tail ends with the cache that it was cut from, of so many `slots`,
-  no other could hold more.
+  True, too, where the tail ends with the cache that it was cut from, which has
+  `slots`: no other tail could hold more.
   """
   size = tail.layers[0].suffix_k.shape[_axis(tail.layers[0])]
   return (at + count <= tail.first + size) | (tail.first + size >= slots)

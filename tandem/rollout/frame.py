@@ -52,7 +52,7 @@ def start_cache(
   params: decoder.Params,
   cfg: types.ModelConfig,
   prompts: types.Context,
-  attention: decoder.Attention,
+  attention: decoder.Attention = decoder.xla_attention,
   **options,
 ) -> cache_lib.Cache:
   """A cache that has read the prompts but for their last tokens.

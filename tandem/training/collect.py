@@ -26,9 +26,9 @@ from tandem.training import rollout_log
 
 @dataclasses.dataclass(frozen=True)
 class Speaker:
-  """A model ready to decode."""
+  """A model ready to decode; of a frozen scorer, ready to score."""
 
-  params: decoder.Params  # decode_params
+  params: decoder.Params  # decode_params; or layers stacked, see scoring_copy
   cfg: types.ModelConfig
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import dataclasses
-import functools
 import math
 import time
 from typing import Any
@@ -11,7 +10,6 @@ from typing import NamedTuple
 import jax
 
 from tandem import types
-from tandem.kernels.attention import api as attention_lib
 from tandem.models import cache
 from tandem.models import decoder as decoder_lib
 from tandem.rollout import draft_length
@@ -21,6 +19,7 @@ from tandem.rollout import resolve
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import speculative
 from tandem.training import mesh as mesh_lib
+from tandem.training import step as step_lib
 
 DECODERS = ('lockstep', 'speculative')
 
@@ -217,7 +216,7 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
     read = cache.reader(section.attention, mesh)
   attention = decoder_lib.xla_attention
   if config.model.attention == 'auto':
-    attention = functools.partial(attention_lib.attention, mesh=mesh)
+    attention = step_lib.attention(mesh)
   draw = None
   if section.sampler != 'xla':  # limits.check has held it against the rest
     draw = sampling_lib.drawer(section.sampler, mesh)

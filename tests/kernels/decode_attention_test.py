@@ -47,13 +47,19 @@ def in_layout(arguments, layout):
   return (q, *(jnp.swapaxes(x, 1, 2) for x in keys), *arguments[5:])
 
 
-@functools.partial(jax.jit, static_argnames=('layout', 'implementation'))
-def run(*arguments, implementation, layout='slots', owner=None):
+@functools.partial(
+  jax.jit, static_argnames=('layout', 'implementation', 'mesh')
+)
+def run(*arguments, implementation, layout='slots', owner=None, mesh=None):
   """Arguments come in layout `slots` unless told."""
   if 'gpu' in implementation:
     arguments, layout = in_layout(arguments, 'heads'), 'heads'
   return api.decode_attention(
-    *arguments, layout=layout, owner=owner, implementation=implementation
+    *arguments,
+    layout=layout,
+    owner=owner,
+    implementation=implementation,
+    mesh=mesh,
   )
 
 
@@ -242,6 +248,10 @@ def test_an_owner_that_is_no_prompt_reads_the_nearest(implementation):
   want = run(*arguments, owner=near, implementation='reference')
   owner = jnp.array([-1, 3, 99], jnp.int32)
   close(run(*arguments, owner=owner, implementation=implementation), want, 1e-5)
+  # Nor where a mesh cuts heads only, and each device has every prompt.
+  mesh = mesh_of(1, 1, 2)
+  got = run(*arguments, owner=owner, implementation=implementation, mesh=mesh)
+  close(got, want, 1e-5)
 
 
 def test_what_cannot_run_is_refused():
