@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tandem.benchmark import byte_costs
 from tandem.benchmark import bytes as bytes_lib
 from tandem.models import presets
 
@@ -26,26 +27,32 @@ def test_accounts_of_a_toy():
 
 
 def test_the_paper_size_by_hand():
-  size = bytes_lib.Size(presets.preset('qwen3-4b-instruct-2507'))
-  one = bytes_lib.one_pass(size, 1, size.response)
+  size = byte_costs.Size(presets.preset('qwen3-4b-instruct-2507'))
+  one = byte_costs.one_pass(size, 1, size.response)
   # 4.02e9 weights of two bytes; 147,456 bytes of keys and values a token.
   assert one['weights'] == pytest.approx(8.04e9, rel=1e-3)
   assert one['cache'] == 147_456 * (16 * 1024 + 128 * 3000)
   assert one['logits'] == 8 * 128 * 151_936
-  eight = bytes_lib.one_pass(size, 8, size.response)
+  eight = byte_costs.one_pass(size, 8, size.response)
   assert eight['cache'] == one['cache']
   assert eight['flops'] == 8 * one['flops']
 
 
 def test_the_acceptance_needed():
   # Drafts that cost nothing more than k passes and one.
-  program = bytes_lib.known_programs()['speculative_k8_junior']
-  found = bytes_lib.needed(1.0, 9.0, program)
-  emitted = bytes_lib.tokens_per_round(program, found)
-  assert emitted / 9.0 == pytest.approx(bytes_lib.TARGET)
-  assert bytes_lib.needed(1.0, 10.1, program) is None  # 8.5 at the very best
-  lookup = bytes_lib.known_programs()['speculative_k4_lookup']
-  assert bytes_lib.tokens_per_round(lookup, 0.5) == 1.875
+  program = byte_costs.known_programs()['speculative_k8_junior']
+  found = byte_costs.needed(1.0, 9.0, program)
+  emitted = byte_costs.tokens_per_round(program, found)
+  assert emitted / 9.0 == pytest.approx(byte_costs.TARGET)
+  assert byte_costs.needed(1.0, 10.1, program) is None  # 8.5 at the very best
+  near = byte_costs.known_programs()['speculative_k8_near256']
+  # A copy serves for 128 tokens, of which a round without a refusal makes 8.
+  assert byte_costs.cost_at(near, 1.0, 10.0, 3.2) == pytest.approx(10 - 3.0)
+  assert byte_costs.needed(1.0, 9.0, near, 3.2) < byte_costs.needed(
+    1.0, 9.0, near
+  )
+  lookup = byte_costs.known_programs()['speculative_k4_lookup']
+  assert byte_costs.tokens_per_round(lookup, 0.5) == 1.875
 
 
 def test_named_programs_only():
