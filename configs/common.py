@@ -260,7 +260,7 @@ def base() -> ConfigDict:
   # models check the draft: pays where a cache outweighs the weights. 0: all.
   rollout.draft_context = 0
   # senior; holder: of most turns; lookup: repeats the row's own text. In solo
-  # mode the junior may draft too.
+  # mode the junior may draft too, and with draft_context the senior.
   rollout.drafter = 'junior'
   # Rows decoded at once, while the others wait for one to end; 0: all.
   rollout.slots = 0
