@@ -101,6 +101,13 @@ def prepare(topology: str) -> None:
     os.environ.update(_TPU)
   if chip.platform == 'cuda':
     os.environ['JAX_SKIP_CUDA_CONSTRAINTS_CHECK'] = '1'
+    # Where no card can be timed, XLA cuts products over k unasked. Their parts, of
+    # a few MB, stay in a card's second-level cache, and would count as memory.
+    flags = (
+      os.environ.get('XLA_FLAGS', ''),
+      '--xla_gpu_experimental_force_split_k=1',
+    )
+    os.environ['XLA_FLAGS'] = ' '.join(filter(None, flags))
 
 
 def devices(topology: str) -> list:

@@ -65,3 +65,18 @@ targets.prepare('cpu:3')
   done = run(code)
   assert done.stdout == 'cpu 3\n'
   assert 'jax is imported already' in done.stderr
+
+
+def test_products_are_not_cut_over_k_and_given_flags_stay():
+  code = """
+import importlib.util, os
+importlib.util.find_spec = lambda name: name
+from tandem.ahead import targets
+os.environ['XLA_FLAGS'] = '--xla_gpu_autotune_level=0'
+targets.prepare('H200:1x1x8')
+print(os.environ['XLA_FLAGS'])
+"""
+  done = run(code)
+  assert done.stdout == (
+    '--xla_gpu_autotune_level=0 --xla_gpu_experimental_force_split_k=1\n'
+  ), done.stderr
