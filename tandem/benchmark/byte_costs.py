@@ -227,7 +227,17 @@ def roofline(size: Size, program: Program, chip, devices: int):
 def cost_at(
   program: Program, acceptance: float, cost: float, copy: float
 ) -> float:
-  """A mean round's cost, of one that holds a copy, which serves for many."""
+  """The mean cost of a round, given that of one with a copy.
+
+  A copy serves until a mean row has `every` more tokens. The loop copies for all
+  rows when its fastest is so far, which is somewhat sooner.
+
+  Args:
+    program: whose round.
+    acceptance: the chance that a drafted token stands.
+    cost: of a round with a copy, in bytes or seconds.
+    copy: of the copy alone, likewise.
+  """
   emitted = tokens_per_round(program, acceptance)
   return cost - copy * (1 - min(emitted / program.every, 1))
 

@@ -3,8 +3,8 @@
 Decode is bound by bytes: each pass of a model reads its weights and cache, be
 it over one token of every row or over k. Three accounts stand side by side:
 
-  formula   weights, cache, logits of each pass, and nothing else; mean_fill is
-            the same for a cache that is read as far as it is filled
+  formula   weights, cache, logits of each pass, and what is copied to draft from;
+            mean_fill is the same for a cache that is read as far as it is filled
   counted   operands and results of every product in the traced program
   compiled  what the chip's own compiler moves (with a topology)
 
