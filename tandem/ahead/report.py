@@ -29,8 +29,8 @@ from tandem.training import build
 from tandem.training import limits
 from tandem.training import mesh as mesh_lib
 
-# What a TPU's compiler says where a program finds no room: of all that it needs,
-# or of its temporaries alone where those are too much already.
+# What a TPU's compiler says where a program finds no room: of all that it
+# needs, or of its temporaries alone where those are too much already.
 _REFUSED = re.compile(
   r'(?:Used |temporaries \()([\d.]+)([KMGT])'
   r'(?: of |\) exceeds available HBM \()([\d.]+)([KMGT])'
