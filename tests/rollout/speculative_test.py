@@ -127,7 +127,7 @@ def test_equals_lockstep(turns, drafter, k, changes):
     (3, 4, 'holder', {'senior': FULL}),
     (4, 3, 'junior', {'junior': None}),
     (9, 2, 'junior', {'window': 4, 'draft_bonus': False}),
-    (6, 3, 'junior', {'window': 4, 'draft_context': 2}),
+    (6, 3, 'junior', {'window': 4, 'draft_context': 2, 'lanes': 2}),
     (6, 2, 'lookup', {'lanes': 3}),
   ],
   ids=[

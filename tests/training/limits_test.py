@@ -91,6 +91,17 @@ def test_refusals(values, words):
     limits.check(config(**values))
 
 
+def test_one_model_drafts_for_itself_from_its_last_tokens():
+  alone = {
+    'rollout.mode': 'solo',
+    'rollout.decoder': 'speculative',
+    'rollout.drafter': 'senior',
+  }
+  limits.check(config(**alone, **{'rollout.draft_context': 64}))
+  with pytest.raises(ValueError, match='cannot draft for itself'):
+    limits.check(config(**alone))
+
+
 def test_rows_split_over_the_mesh():
   four = mesh.make_mesh(2, 2, 1, devices=jax.devices()[:4])
   limits.check_mesh(config(), four)
