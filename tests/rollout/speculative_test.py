@@ -288,6 +288,18 @@ def test_a_drafter_near_all_its_text_is_always_right():
   assert got[12].rounds.sum() < got[2].rounds.sum()
 
 
+def test_a_new_row_of_a_cut_cache_is_drafted_from_its_first_token_on():
+  # In a slot whose last row was too long for the window, too. One slot: the rows
+  # of others would have it cut anew.
+  case = CASE | {'junior': SMALL, 'max_tokens': 60, 'group': 8}
+  got, counts = counted(
+    Turns(cap=3), slots=1, draft_tokens=4, draft_context=24, **case
+  )
+  whole = got.lengths <= 24
+  assert (got.lengths > 36).sum() > 10 and whole[1:].sum() > 10
+  np.testing.assert_array_equal(counts.passed[whole], counts.tested[whole])
+
+
 @pytest.mark.parametrize(
   'shape,model',
   [
