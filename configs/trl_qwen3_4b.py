@@ -11,10 +11,11 @@ an answer, of which 1,000 are held out with seed 0; or a JSONL of the same:
 
 Hardware: a TPU v5p-8 (4 chips, 95 GB each), the model split over
 mesh.tensor=4: 46 GB a chip, by the compiler. A v5e-16 holds it, too (12.6 of
-16.9 GB): --config.mesh.tensor=8 --config.mesh.fsdp=2
---config.learner.micro_rows=2. On GPUs (extra `cuda13`) keep mesh.tensor *
-mesh.fsdp at the number of GPUs and tensor a divisor of the 8 kv heads: 8 x 80
-GB, --config.mesh.tensor=8; or, where the update is what does not fit,
+16.9 GB):
+  --config.mesh.tensor=8 --config.mesh.fsdp=2 --config.learner.micro_rows=2 \
+  --config.rollout.attention=pallas_tpu
+On GPUs (extra `cuda13`) keep mesh.tensor * mesh.fsdp at the number of GPUs and
+tensor a divisor of the 8 kv heads: 8 x 80 GB, --config.mesh.tensor=8; or, where the update is what does not fit,
 --config.mesh.fsdp=4 --config.mesh.tensor=2, with learner.micro_rows a multiple
 of fsdp. The authors had 2 x A100-80GB, the junior in a process of its own; here
 one program decodes both.

@@ -99,8 +99,8 @@ def settings(config: Mapping) -> dict[str, Any]:
 def check(config: Mapping, workdir) -> None:
   """Holds a config against that of the run in `workdir`, if it saved weights.
 
-  Keys that the run did not have are those of a newer release. They may stand:
-  their defaults leave a run as it was. The log names them.
+  Keys that the run did not have are those of a newer release, and may stand: at
+  their defaults they leave a run as it was. The log names them and their values.
 
   Args:
     config: nested, as `ConfigDict.to_dict()`.
