@@ -256,7 +256,8 @@ def run(
     leave: is given each program's name and compiled text, as they come.
 
   Raises:
-    ValueError: the config or its mesh is refused, as training would.
+    ValueError: the config or its mesh is refused, as training would; or the run
+      has no program of that name.
   """
   build.check(config)
   kind, chip, sizes = targets.parse(topology)
@@ -282,6 +283,12 @@ def run(
   reporter = Reporter(config, run_, chip, attention_utilisation, of_host)
   platform = 'tpu' if chip.platform == 'tpu' else 'gpu'
   todo = programs_lib.all_of(config, run_, platform=platform, rounds=rounds)
+  names = [one.name for one in todo]
+  if unknown := sorted(set(only) - set(names)):
+    raise ValueError(
+      f'only={",".join(unknown)}: no such program in this run; it has '
+      f'{", ".join(names)}.'
+    )
   todo = [one for one in todo if not only or one.name in only]
   parts, worst, compiled_s = {}, None, 0.0
   bar = tqdm.tqdm(todo, unit='program', disable=None)

@@ -83,6 +83,11 @@ def test_what_does_not_fit_says_why(monkeypatch):
   assert 'optimizer' in found['largest']
 
 
+def test_a_program_that_the_run_has_not_is_named():
+  with pytest.raises(ValueError, match='only=score: no such.*score/old'):
+    report.run(small(), 'cpu:8', only=('update', 'score'))
+
+
 @pytest.mark.parametrize(
   'said',
   [
