@@ -15,10 +15,10 @@ mesh.tensor=4: 46 GB a chip, by the compiler. A v5e-16 holds it, too (12.6 of
   --config.mesh.tensor=8 --config.mesh.fsdp=2 --config.learner.micro_rows=2 \
   --config.rollout.attention=pallas_tpu
 On GPUs (extra `cuda13`) keep mesh.tensor * mesh.fsdp at the number of GPUs and
-tensor a divisor of the 8 kv heads: 8 x 80 GB, --config.mesh.tensor=8; or, where the update is what does not fit,
---config.mesh.fsdp=4 --config.mesh.tensor=2, with learner.micro_rows a multiple
-of fsdp. The authors had 2 x A100-80GB, the junior in a process of its own; here
-one program decodes both.
+tensor a divisor of the 8 kv heads: 8 x 80 GB, --config.mesh.tensor=8; or, where
+the update is what does not fit, --config.mesh.fsdp=4 --config.mesh.tensor=2,
+with learner.micro_rows a multiple of fsdp. The authors had 2 x A100-80GB, the
+junior in a process of its own; here one program decodes both.
 
 Rollouts bound by the cache (LOG.md, bytes a token): on a TPU
   --config.rollout.decoder=speculative --config.rollout.draft_tokens=8 \

@@ -171,10 +171,8 @@ def touched(module: hlo.Module, trips: int = 1):
       elif one.opcode in _SLICES:
         yield (one, 2 * moved), times, inside
         continue
-      elif (
-        one.opcode == 'slice-start'
-      ):  # (what is sliced, the slice, a counter)
-        part = one.shapes[1]
+      elif one.opcode == 'slice-start':
+        part = one.shapes[1]  # of what is sliced, the slice, a counter
         yield (one, part.bytes * (1 + part.in_memory)), times, inside
         continue
       elif one.opcode in ('dynamic-update-slice', 'scatter'):

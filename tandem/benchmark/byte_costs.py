@@ -13,6 +13,7 @@ from tandem import types
 from tandem.ahead import shapes
 from tandem.models import cache as cache_lib
 from tandem.rollout import draft_length
+from tandem.rollout import drafters
 from tandem.rollout import lockstep
 from tandem.rollout import sampling as sampling_lib
 from tandem.rollout import speculative
@@ -136,7 +137,7 @@ def known_programs(drafts=DRAFTS) -> dict[str, Program]:
       acceptances=LOOKUPS,
     )
     for context in CONTEXTS:
-      room = max(context // 2, k)
+      room = drafters.room(context, k)
       size = context + room
       near = (Pass(2, size), *(Pass(1, size),) * (k - 2))
       told = dict(acceptances=NEARS, copied=size, every=room)

@@ -37,6 +37,11 @@ def check(junior, draft_tokens, drafter, context, solo, slots) -> None:
     )
 
 
+def room(context: int, k: int) -> int:
+  """Slots behind the context of a cut cache: it serves until they are full."""
+  return max(context // 2, k)
+
+
 def bonus(
   drafter: str, k: int, pair: bool, turns, context: int | None = None
 ) -> str | None:

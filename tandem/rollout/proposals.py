@@ -134,7 +134,7 @@ def run_ahead(
 
   def step(carry, now):
     token, cache = carry
-    (said, cache) = read(
+    said, cache = read(
       sampler, model, cache, token[:, None], *(x[:, None] for x in now)
     )
     said = jax.tree.map(lambda a: a[:, 0], said)

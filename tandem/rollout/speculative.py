@@ -193,15 +193,14 @@ def counted(
 
   def speak(c: _Carry, drafter: str, row, at) -> proposals.Spoken:
     sampler = proposals.Sampler(row_keys[row], sampling, vocab, read)
-    drafts = None
     if drafter == 'lookup':
       end = prompts.lengths[row // group] + c.t
-      drafts = lookup.draft(c.text, end, k - 1)
+      drafter = lookup.draft(c.text, end, k - 1)
     return proposals.speak(
       sampler,
       models,
       c.caches,
-      drafter if drafts is None else drafts,
+      drafter,
       c.token,
       c.before,
       at,
@@ -376,8 +375,9 @@ def counted(
       continue
 
     def cut(c):
-      """What is near is what was near a while ago, until it is full."""
-      tail = cache_size.tail(c.caches[drafter], c.t, near, max(near // 2, k))
+      """With `near` made anew; it serves until a row finds no room in it."""
+      more = drafters.room(near, k)
+      tail = cache_size.tail(c.caches[drafter], c.t, near, more)
       return c.replace(caches=c.caches | {'near': tail})
 
     def fits(c, size=size):

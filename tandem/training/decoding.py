@@ -214,9 +214,6 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
   read = cache.read
   if section.attention != 'xla':
     read = cache.reader(section.attention, mesh)
-  attention = decoder_lib.xla_attention
-  if config.model.attention == 'auto':
-    attention = step_lib.attention(mesh)
   draw = None
   if section.sampler != 'xla':  # limits.check has held it against the rest
     draw = sampling_lib.drawer(section.sampler, mesh)
@@ -231,6 +228,6 @@ def from_config(config, mesh: jax.sharding.Mesh) -> Decoding:
     window=section.window,
     cache_dtype=section.cache_dtype,
     read=read,
-    prompt_attention=attention,
+    prompt_attention=step_lib.attention(config.model.attention, mesh),
     draw=draw,
   )

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import jax
 
 from tandem import types
-from tandem.models import decoder
 from tandem.training import build
 from tandem.training import sharding
 from tandem.training import step as step_lib
@@ -28,9 +27,7 @@ def forward(
     log_probs=kernel,
     # The partitioner cannot cut a Pallas call: that one has to be told of rows.
     vocab_mesh=step_lib.vocab_mesh(mesh, cfg) if kernel == 'xla' else mesh,
-    attention=step_lib.attention(mesh)
-    if config.model.attention == 'auto'
-    else decoder.xla_attention,
+    attention=step_lib.attention(config.model.attention, mesh),
   )
 
 

@@ -53,8 +53,10 @@ class Forward:
   log_probs: str = 'xla'
 
 
-def attention(mesh: jax.sharding.Mesh) -> decoder.Attention:
-  """The mesh's platform's own where the arrays fit it, else XLA's."""
+def attention(name: str, mesh: jax.sharding.Mesh) -> decoder.Attention:
+  """Of model.attention: `auto`, the platform's own where it fits; or XLA's."""
+  if name == 'xla':
+    return decoder.xla_attention
   return functools.partial(attention_lib.attention, mesh=mesh)
 
 
