@@ -118,3 +118,14 @@ def test_a_tail_is_a_window_of_attention(layout):
   wide = cache_size.tail(cache, jnp.full((N,), end), end, 1)
   same, _ = decode_step(params, cfg, wide, ids[:, end:][:, :1], at)
   np.testing.assert_allclose(same, whole, atol=1e-5)
+
+
+def test_a_tail_serves_until_a_row_finds_no_room():
+  cache, last, more = _filled('heads'), 3, 4
+  tail = cache_size.tail(cache, jnp.full((N,), 10), last, more)
+  room = lambda at, count: cache_size.fits(tail, S, jnp.full((N,), at), count)
+  assert room(10, 4).all() and room(12, 2).all()
+  assert not room(10, 5).any() and not room(13, 2).any()
+  # None could hold more than one that ends where the cache does.
+  at_end = cache_size.tail(cache, jnp.full((N,), S - 1), last, more)
+  assert cache_size.fits(at_end, S, jnp.full((N,), S - 1), 9).all()
